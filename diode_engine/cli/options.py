@@ -259,15 +259,14 @@ def check_cluster(ray: str | None, accelerator: str | None, gpus: Sequence[int])
 
 
 @contextlib.contextmanager
-def fits_on(address: str | None) -> Iterator[FitExecutor | None]:
+def fits_on(address: str | None) -> Iterator[FitExecutor]:
     """The executor that makes fits on the cluster; where no address is given, on the cores of this
-    machine, or None where there is only one core. Raises TrainingError where there is no such
+    machine. Raises TrainingError where there is no such
     cluster, or Ray is not installed."""
     if address is None:
-        from diode_engine.collect.local import cores
         from diode_engine.training.process_fits import ProcessFits
 
-        yield ProcessFits() if cores() > 1 else None
+        yield ProcessFits()
         return
     from diode_engine.training.ray_fits import RayFits
 

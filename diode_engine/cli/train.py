@@ -30,6 +30,7 @@ from diode_engine.models.fitting import FitProgress
 from diode_engine.models.model_types import TUNED, member_types
 from diode_engine.store import Store
 from diode_engine.training import run as training
+from diode_engine.training.fit_pool import FitCallback
 from diode_engine.training.search import Trial
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.train import Trained
@@ -330,14 +331,16 @@ def _say(trained: Trained) -> None:
     note_default(model)
 
 
-def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
+def fit_report(display: Display) -> FitCallback:
     """Shows a progress bar for each fit; of those on a cluster, a line for each machine."""
     nodes = FitNodes()
     tasks: dict[str, TaskID] = {}
 
-    def report(member: str, progress: FitProgress) -> None:
+    def report(label: str, progress: FitProgress | None) -> None:
+        if progress is None:
+            return
         if isinstance(progress, NodeFitProgress):
-            nodes.record(member, progress)
+            nodes.record(label, progress)
             for node, said, last in nodes.lines():
                 if tasks.get(node) not in display.task_ids:  # they are removed after each trial
                     tasks[node] = display.add_task(node)
@@ -348,12 +351,12 @@ def fit_report(display: Display) -> Callable[[str, FitProgress], None]:
                     description=f"{node}: {said}",
                 )
             return
-        if member not in tasks:
-            tasks[member] = display.add_task(member, total=progress.steps)
+        if label not in tasks:
+            tasks[label] = display.add_task(label, total=progress.steps)
         display.update(
-            tasks[member],
+            tasks[label],
             completed=progress.step,
-            description=f"{member}: efficiency {progress.efficiency:.3f}, "
+            description=f"{label}: efficiency {progress.efficiency:.3f}, "
             f"error {progress.rmse:.3f} (log)",
         )
 

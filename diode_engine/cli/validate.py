@@ -277,20 +277,19 @@ def _cross_validate(
 ) -> CrossValidation:
     """The cross-validation of this kind. `check` may raise to stop it; `tell` is called with its
     progress."""
-    whole = TrainingProgress([])
+    whole = TrainingProgress({})
 
     def begins(parts: Sequence[str]) -> None:
         whole.fits = planned_fits_of_parts(family, parts)
 
     with fits_on(ray) as fits, diagnostics.progress() as display:
         shown = fit_report(display)
-        whole.is_parallel = fits is not None and fits.is_parallel
 
-        def report(member: str, progress: FitProgress) -> None:
+        def report(label: str, progress: FitProgress | None) -> None:
             check()
-            shown(member, progress)
-            whole.record(member, progress)
-            tell({"member": member, **whole.to_dict()})
+            shown(label, progress)
+            whole.record(label, progress)
+            tell({"member": label, **whole.to_dict()})
 
         return cross_validate(table, kind, family=family, report=report, begins=begins, fits=fits)
 

@@ -9,13 +9,13 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage
-from diode_engine.models.fitting import FitProgress
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.model_types import ENSEMBLE
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems import splits
+from diode_engine.training.fit_pool import FitCallback
 from diode_engine.training.fit_steps import FitTask
-from diode_engine.training.fits import FitExecutor, MemberProgressCallback
+from diode_engine.training.fits import IN_THIS_PROCESS, FitExecutor
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import learnable, one_environment
 from diode_engine.validation import Report, evaluate
@@ -36,16 +36,16 @@ def cross_validate(
     *,
     family: str = ENSEMBLE,
     settings: TrainingSettings | None = None,
-    report: MemberProgressCallback = lambda member, progress: None,
+    report: FitCallback = lambda label, progress: None,
     begins: Callable[[Sequence[str]], None] = lambda parts: None,
-    fits: FitExecutor | None = None,
+    fits: FitExecutor = IN_THIS_PROCESS,
 ) -> CrossValidation:
     """Cross-validates models of the family on timings of one GPU.
 
     `kind` (of KINDS) says how the problems are divided: "folds" into FOLDS folds; "llm" leaves out
     one named transformer at a time; "sizes" leaves out the tenth of the problems with the most
     work. Problems that differ only in type or layout are on one side (problems.splits). `begins` is
-    called with the parts' names. `fits` makes the fits; None: in this process.
+    called with the parts' names.
 
     Raises TrainingError where there is no part, or too little to fit to or to judge on.
     """
@@ -57,14 +57,12 @@ def cross_validate(
             "(--source transformers), or divide the problems with --cross-validate folds."
         )
     begins([part.name for part in parts])
-    tasks = (FitTask(learnable(part.learned), family, settings=settings) for part in parts)
-
-    def report_part(place: int, member: str, progress: FitProgress) -> None:
-        report(f"{member}, {parts[place].name}", progress)
-
+    tasks = (
+        FitTask(learnable(part.learned), family, settings=settings, name=part.name)
+        for part in parts
+    )
     judged: dict[str, Report] = {}
-    fitted = (fits or FitExecutor()).run(tasks, report_part)
-    for part, (task, members) in zip(parts, fitted, strict=True):
+    for part, (task, members) in zip(parts, fits.run(tasks, report), strict=True):
         learned = task.learned
         environment = one.environments[int(one.environment[0])]
         manifest = Manifest(

@@ -16,8 +16,10 @@ from diode_engine.documents import shortened
 from diode_engine.errors import DiodeError, TrainingError
 from diode_engine.models.fitting import FitProgress, ProgressCallback
 
-# Called with the place of a task, the member that is being fitted ("network-1"), and its progress.
-TaskProgressCallback = Callable[[int, str, FitProgress], None]
+# Called with the label of a fit ("network-1, fold 1 of 3") and its progress after each step. The
+# progress is None where the fit has ended, or is not made: a checkpoint has it, or its trial was
+# given up.
+FitCallback = Callable[[str, FitProgress | None], None]
 Arrays = tuple[np.ndarray[Any, Any], ...]
 
 
@@ -63,7 +65,7 @@ class ArrayFiles:
 class Job:
     """A part of a task's fits, which can be sent to another process."""
 
-    label: str = ""  # names the fit in reports of progress, such as "network-1"
+    label: str = ""  # names the fit in reports of progress; empty where it is no fit
     needed_bytes: int = 0  # of memory, besides the process's own
     leaves_arrays: bool = False  # whether its result are arrays, for other jobs alone
 
@@ -83,17 +85,17 @@ class Pool:
     memory = 1 << 62  # the bytes that these may take together
     has_local_files = True  # whether jobs see the files of this machine
 
-    def __init__(self, report: TaskProgressCallback) -> None:
-        self._report = report
+    def __init__(self, report: FitCallback) -> None:
+        self.report = report
 
     def share(self, arrays: Arrays) -> SharedArrays:
         """Return the arrays in the form that jobs get."""
         return ArraysInMemory(arrays)
 
-    def submit(self, job: Job, place: int) -> Future[Any]:
-        """Begin a job of the task at this place."""
+    def submit(self, job: Job) -> Future[Any]:
+        """Begin a job."""
         future: Future[Any] = Future()
-        result = job(partial(self._report, place, job.label))
+        result = job(partial(self.report, job.label))
         future.set_result(ArraysInMemory(result) if job.leaves_arrays else result)
         return future
 

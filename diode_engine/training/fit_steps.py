@@ -42,12 +42,24 @@ _COPIES, _STUDENT_COPIES = 2, 4
 @dataclass(frozen=True, eq=False)
 class FitTask:
     """The members of one model of this family, to be fitted to rows that are `learnable` and of one
-    environment. Some of the problems are taken for early stopping."""
+    environment. Some of the problems are taken for early stopping. `name` ("fold 1 of 3") is that
+    of the model in reports of the fits, where several are fitted."""
 
     learned: TimingTable
     family: str
     seed: int = 0
     settings: TrainingSettings | None = None
+    name: str = ""
+
+
+def fit_label(member: str, name: str) -> str:
+    """Return how reports name the fit of a member of the model of this name."""
+    return f"{member}, {name}" if name else member
+
+
+def fit_labels(family: str, name: str) -> list[str]:
+    """Return how reports name the fits of all members of a model of this family and name."""
+    return [fit_label(f"{kind}-{i}", name) for i, kind in enumerate(member_types(family))]
 
 
 class TaskSteps:
@@ -61,6 +73,7 @@ class TaskSteps:
     def __init__(self, task: FitTask, pool: Pool, checkpoints: Checkpoints | None) -> None:
         self._task, self._pool, self._checkpoints = task, pool, checkpoints
         self._families = member_types(task.family)
+        self._labels = fit_labels(task.family, task.name)
         self._settings = task.settings or TrainingSettings()
         self._key = None if checkpoints is None else dataset_key(task.learned)
 
@@ -72,7 +85,10 @@ class TaskSteps:
         ]
         # At most one: a family learns from one teacher, or from none.
         student = next((place for place in range(len(families)) if place not in teachers), None)
-        if student is not None and student in made:
+        is_finished = student is not None and student in made
+        for place in range(len(families)) if is_finished else made:
+            self._pool.report(self._labels[place], None)
+        if student is not None and is_finished:
             return (made[student],)
         self._share_rows()
         left = [place for place in teachers if place not in made]
@@ -126,7 +142,7 @@ class TaskSteps:
             replace(self._settings.find(family), seed=self._task.seed + place),
             self._train,
             self._held_out,
-            label=f"{family}-{place}",
+            label=self._labels[place],
             needed_bytes=rows * self._row_bytes,
             checkpoint=where,
             **labels,

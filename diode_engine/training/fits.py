@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from diode_engine.models.fitting import FitProgress
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fit_pool import GpuFullError, Job, Pool, TaskProgressCallback
+from diode_engine.training.fit_pool import FitCallback, GpuFullError, Job, Pool
 from diode_engine.training.fit_steps import FitTask, Members, TaskSteps
-
-# As TaskProgressCallback, for one task.
-MemberProgressCallback = Callable[[str, FitProgress], None]
 
 _PROCESS_BYTES = 750 << 20  # what a process needs besides its job: torch and XGBoost
 
@@ -30,18 +26,15 @@ class FitExecutor:
     """Makes fits in this process, one after the other. A subclass has another pool."""
 
     slots = 1  # for how many tasks it should be asked at a time, so that no core waits
-    is_parallel = False  # whether fits may be made side by side
 
-    def pool(
-        self, task: FitTask, report: TaskProgressCallback
-    ) -> contextlib.AbstractContextManager[Pool]:
+    def pool(self, task: FitTask, report: FitCallback) -> contextlib.AbstractContextManager[Pool]:
         """Return the pool for tasks of which this is the first."""
         return contextlib.nullcontext(Pool(report))
 
     def run(
         self,
         tasks: Iterable[FitTask],
-        report: TaskProgressCallback,
+        report: FitCallback,
         checkpoints: Checkpoints | None = None,
     ) -> Iterator[tuple[FitTask, Members]]:
         """Yield each task with the members that were fitted, in the tasks' order. The same rows in
@@ -60,11 +53,14 @@ class FitExecutor:
     def fit_all(
         self,
         tasks: Sequence[FitTask],
-        report: TaskProgressCallback,
+        report: FitCallback,
         checkpoints: Checkpoints | None = None,
     ) -> list[Members]:
         """Return the members of all tasks (see `run`)."""
         return [members for _, members in self.run(tasks, report, checkpoints)]
+
+
+IN_THIS_PROCESS = FitExecutor()
 
 
 class _Run:
@@ -82,10 +78,7 @@ class _Run:
         """As FitExecutor.run. Tasks are begun as there is room; the jobs of the first ones go
         first."""
         pool = self._pool
-        waiting = (
-            _Plan(place, task, iter(TaskSteps(task, pool, self._checkpoints)))
-            for place, task in enumerate(tasks)
-        )
+        waiting = (_Plan(task, iter(TaskSteps(task, pool, self._checkpoints))) for task in tasks)
         while True:
             while self._plans and self._plans[0].members is not None:
                 plan = self._plans.popleft()
@@ -127,8 +120,7 @@ class _Run:
         )
 
     def _begin(self, asked: _JobOfPlan) -> None:
-        future = self._pool.submit(asked.job, asked.plan.place)
-        self._running[future] = asked
+        self._running[self._pool.submit(asked.job)] = asked
 
     def _end_job(self, future: Future[Any]) -> None:
         ended = self._running.pop(future)
@@ -140,16 +132,16 @@ class _Run:
             self._crowded.append(ended)
             return
         self._alone = None
+        if ended.job.label:
+            self._pool.report(ended.job.label, None)
         ended.plan.set_result(ended.index, result)
 
 
 class _Plan:
     """The jobs of a task that can be done now, `ready`, and what is known of the others."""
 
-    def __init__(
-        self, place: int, task: FitTask, steps: Generator[list[Job], list[Any], Members]
-    ) -> None:
-        self.place, self.task = place, task
+    def __init__(self, task: FitTask, steps: Generator[list[Job], list[Any], Members]) -> None:
+        self.task = task
         self.ready: deque[_JobOfPlan] = deque()
         self.members: Members | None = None  # when the task is done
         self._steps = steps

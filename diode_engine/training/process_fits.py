@@ -25,10 +25,10 @@ from diode_engine.models.fitting import FitProgress
 from diode_engine.training.fit_pool import (
     ArrayFiles,
     Arrays,
+    FitCallback,
     Job,
     Pool,
     SharedArrays,
-    TaskProgressCallback,
     files_failed,
     run_in_worker,
 )
@@ -40,7 +40,7 @@ _GROUP = Path("/sys/fs/cgroup")  # of a container, as it sees its own
 # Fewer timings are fitted in less time than the processes take to start.
 MIN_ROWS = 20_000
 _POLL_SECONDS = 0.05  # between two reads of the reports
-_Report = tuple[int, str, FitProgress]  # the place of the task, the member, its progress
+_Report = tuple[str, FitProgress]  # the label of the fit, its progress
 
 
 class ProcessFits(FitExecutor):
@@ -48,15 +48,11 @@ class ProcessFits(FitExecutor):
     use), as many of them at a time as the free memory allows. Fits of fewer than `min_rows` timings
     are made in this process."""
 
-    is_parallel = True
-
     def __init__(self, processes: int | None = None, *, min_rows: int = MIN_ROWS) -> None:
         self._processes = cores() if processes is None else processes
         self._min_rows = min_rows
 
-    def pool(
-        self, task: FitTask, report: TaskProgressCallback
-    ) -> contextlib.AbstractContextManager[Pool]:
+    def pool(self, task: FitTask, report: FitCallback) -> contextlib.AbstractContextManager[Pool]:
         """As FitExecutor.pool."""
         if self._processes < 2 or len(task.learned) < self._min_rows:
             return super().pool(task, report)
@@ -66,7 +62,7 @@ class ProcessFits(FitExecutor):
 class ProcessPool(Pool):
     """A Pool of `size` processes. Leaving the context ends them at once."""
 
-    def __init__(self, size: int, report: TaskProgressCallback) -> None:
+    def __init__(self, size: int, report: FitCallback) -> None:
         self.size, self.memory = size, available_bytes()
         super().__init__(report)
         self._context = multiprocessing.get_context("spawn")
@@ -105,11 +101,11 @@ class ProcessPool(Pool):
         with _files():
             return ArrayFiles.write(self._next_path(), arrays)
 
-    def submit(self, job: Job, place: int) -> Future[Any]:
+    def submit(self, job: Job) -> Future[Any]:
         """As Pool.submit."""
         with _files():
             path = self._next_path() if job.leaves_arrays else None
-            return self._executor.submit(_run, job, place, path)
+            return self._executor.submit(_run, job, path)
 
     def _next_path(self) -> Path:
         return self._scratch.path / next(self._names)
@@ -118,7 +114,7 @@ class ProcessPool(Pool):
         """As Pool.wait."""
         ended, _ = wait(list(running), _POLL_SECONDS, FIRST_COMPLETED)
         while not self._reports.empty():
-            self._report(*self._reports.get())
+            self.report(*self._reports.get())
         return ended
 
     def result(self, future: Future[Any]) -> Any:
@@ -162,10 +158,10 @@ def _end_with_parent(watched: Connection) -> None:
     os._exit(1)
 
 
-def _run(job: Job, place: int, path: Path | None) -> Any:
+def _run(job: Job, path: Path | None) -> Any:
     assert _reports is not None
     reports = _reports
-    return run_in_worker(job, lambda progress: reports.put((place, job.label, progress)), path)
+    return run_in_worker(job, lambda progress: reports.put((job.label, progress)), path)
 
 
 def available_bytes(system: Path = _SYSTEM, group: Path = _GROUP) -> int:

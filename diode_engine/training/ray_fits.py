@@ -15,10 +15,10 @@ from diode_engine.models.fitting import FitProgress
 from diode_engine.ray_connection import MachineNames, RayConnection
 from diode_engine.training.fit_pool import (
     Arrays,
+    FitCallback,
     Job,
     Pool,
     SharedArrays,
-    TaskProgressCallback,
     run_in_worker,
 )
 from diode_engine.training.fit_steps import FitTask
@@ -28,15 +28,13 @@ from diode_engine.version import __version__
 
 STEP_SECONDS = 0.5  # between two reports of a fit, and between two reads of all reports
 MAX_LOSSES = 3  # a fit is given up when it has lost so many processes
-# The task's place, the member, its progress, and the machine's id in Ray and its host name.
-_Report = tuple[int, str, FitProgress, tuple[str, str]]
+# The label of the fit, its progress, and the machine's id in Ray and its host name.
+_Report = tuple[str, FitProgress, tuple[str, str]]
 
 
 class RayFits(FitExecutor):
     """Makes each fit on one core of the Ray cluster at `address` (as Ray takes it: host:port, or
     auto). A context manager. A fit whose process is lost is made again, on any machine."""
-
-    is_parallel = True
 
     def __init__(self, address: str) -> None:
         self._connection = RayConnection(address, "Training", TrainingError)
@@ -54,9 +52,7 @@ class RayFits(FitExecutor):
         """As FitExecutor.slots: the cores of the cluster."""
         return max(1, int(self._connection.ray.cluster_resources().get("CPU", 1)))
 
-    def pool(
-        self, task: FitTask, report: TaskProgressCallback
-    ) -> contextlib.AbstractContextManager[Pool]:
+    def pool(self, task: FitTask, report: FitCallback) -> contextlib.AbstractContextManager[Pool]:
         """As FitExecutor.pool."""
         return RayPool(self._connection.ray, self.slots, self._machines, report)
 
@@ -85,7 +81,7 @@ class RayPool(Pool):
         ray: Any,
         size: int,
         machines: MachineNames,
-        report: TaskProgressCallback,
+        report: FitCallback,
     ) -> None:
         self.size = size
         self._ray, self._machines = ray, machines
@@ -116,9 +112,9 @@ class RayPool(Pool):
         """As Pool.share."""
         return ArraysInRay(self._ray.put(arrays))
 
-    def submit(self, job: Job, place: int) -> Future[Any]:
+    def submit(self, job: Job) -> Future[Any]:
         """As Pool.submit."""
-        end, arrays = self._run.remote(__version__, self._queue, job, place)
+        end, arrays = self._run.remote(__version__, self._queue, job)
         future: Future[Any] = end.future()
         self._references[future] = end, ArraysInRay(arrays) if job.leaves_arrays else None
         return future
@@ -129,9 +125,9 @@ class RayPool(Pool):
         if ended or time.monotonic() - self._read >= STEP_SECONDS:
             self._read = time.monotonic()
             for reports in self._queue.get_nowait_batch(self._queue.qsize()):
-                for place, member, progress, machine in reports:
+                for label, progress, machine in reports:
                     node = self._machines.find_name(*machine)
-                    self._report(place, member, NodeFitProgress(**vars(progress), node=node))
+                    self.report(label, NodeFitProgress(**vars(progress), node=node))
         return ended
 
     def result(self, future: Future[Any]) -> Any:
@@ -148,8 +144,8 @@ class RayPool(Pool):
         return result if arrays is None else arrays
 
 
-def run_on_cluster(version: str, queue: Any, job: Job, place: int) -> tuple[Any, Any]:
-    """Do a job of the task at this place, in a process of Ray's. Return (its result, None), or
+def run_on_cluster(version: str, queue: Any, job: Job) -> tuple[Any, Any]:
+    """Do a job in a process of Ray's. Return (its result, None), or
     (None, its result) if it `leaves_arrays`. Raises TrainingError where this machine's Diode is not
     of this version: it might fit another model."""
     import ray
@@ -165,7 +161,7 @@ def run_on_cluster(version: str, queue: Any, job: Job, place: int) -> tuple[Any,
 
     def report(progress: FitProgress) -> None:
         nonlocal reports, sent
-        reports.append((place, job.label, progress, machine))
+        reports.append((job.label, progress, machine))
         if time.monotonic() - sent >= STEP_SECONDS:
             sent = time.monotonic()
             queue.put_nowait(reports)

@@ -20,12 +20,13 @@ from diode_engine.runs import Job
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.store.transfer import read_datasets
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.fits import FitExecutor, MemberProgressCallback
-from diode_engine.training.search import MAX_TOGETHER, Trial, search
+from diode_engine.training.fit_pool import FitCallback
+from diode_engine.training.fits import IN_THIS_PROCESS, FitExecutor
+from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.train import Trained, split_timings, train
 from diode_engine.training.trainable_rows import trainable_rows
-from diode_engine.training.training_progress import TrainingProgress, planned_fits
+from diode_engine.training.training_progress import TrainingProgress, planned_fits, planned_trials
 
 if TYPE_CHECKING:
     from diode_engine.store import Store
@@ -37,19 +38,18 @@ def train_from_store(
     store: Store,
     request: TrainingRequest | None = None,
     *,
-    report: MemberProgressCallback = lambda member, progress: None,
+    report: FitCallback = lambda label, progress: None,
     report_trial: Callable[[Trial], None] = lambda trial: None,
     keep: Callable[[TimingTable], TimingTable] = lambda table: table,
-    fits: FitExecutor | None = None,
+    fits: FitExecutor = IN_THIS_PROCESS,
 ) -> Trained:
     """`train` as a run of kind train in the store. The run shows the progress and keeps the curves
     (`<member>/log_rmse`, `/efficiency`, `/objective`, `/train_objective` by epoch or round, and
     `search/efficiency` by trial) and the result.
 
     A training that was interrupted continues from its checkpoints, in a folder beside the store,
-    when the same command runs again. `report_trial` is called with each trial of a search. `fits`
-    makes the fits (see `search` and `train`); None: in this process. `keep` selects, from
-    the timings that were read, those that the training uses.
+    when the same command runs again. `report_trial` is called with each trial of a search. `keep`
+    selects, from the timings that were read, those that the training uses.
     """
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
@@ -58,22 +58,19 @@ def train_from_store(
         run = _TrainingRun(store, job)
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
         split = split_timings(table, r)
-        fits = fits or FitExecutor()
+        trials = planned_trials(r.family, r.trials)
         planned = planned_fits(
             r.family,
             tuned=r.base is not None,
             everything=r.everything,
-            trials=r.trials,
             confidence=split.learned.count_problems() >= MIN_CASES,
         )
-        run.whole = TrainingProgress(
-            planned,
-            is_parallel=fits.is_parallel and r.base is None,  # a tuned model is fitted here
-            trials_together=min(fits.slots, MAX_TOGETHER),
-        )
+        run.whole = TrainingProgress({**trials, **planned})
         if r.trials:
             found = _searched(store, r, split.learned, run, report, report_trial, fits)
             r = replace(r, settings=found)
+            for label in trials:  # a trial that was interrupted has left its number unused
+                run.whole.record(label, None)
         trained = train(
             split, r, origin, report=run.reporting(report), begin_phase=run.begin_phase,
             checkpoints=checkpoints, fits=fits,
@@ -111,9 +108,9 @@ def _searched(
     r: TrainingRequest,
     learned: TimingTable,
     run: _TrainingRun,
-    report: MemberProgressCallback,
+    report: FitCallback,
     report_trial: Callable[[Trial], None],
-    fits: FitExecutor | None,
+    fits: FitExecutor,
 ) -> TrainingSettings:
     """The best settings that a search on the problems to learn from finds."""
 
@@ -138,7 +135,7 @@ class _TrainingRun:
         self._store = store
         self._job = job
         self._written = time.monotonic()
-        self.whole = TrainingProgress([])  # of the fits that follow
+        self.whole = TrainingProgress({})  # of the fits that follow
         self._points: dict[str, list[tuple[float, float]]] = {}
         self._gpus = MachineGpus(GpuWatch.open())
         job.ending = self._write_points
@@ -147,24 +144,24 @@ class _TrainingRun:
     def id(self) -> int:
         return self._job.id
 
-    def reporting(
-        self, report: MemberProgressCallback, *, curves: bool = True
-    ) -> MemberProgressCallback:
+    def reporting(self, report: FitCallback, *, curves: bool = True) -> FitCallback:
         """Calls `report` and, now and then, writes to the store; raises KeyboardInterrupt where
         somebody has asked the run to stop."""
 
-        def record(member: str, progress: FitProgress) -> None:
+        def record(label: str, progress: FitProgress | None) -> None:
             self._job.check()
-            report(member, progress)
+            report(label, progress)
+            self.whole.record(label, progress)
+            if progress is None:
+                return
             if curves:
                 for name in ("log_rmse", "efficiency", "objective", "train_objective"):
                     value = progress.rmse if name == "log_rmse" else getattr(progress, name)
-                    self._points.setdefault(f"{member}/{name}", []).append((progress.step, value))
-            self.whole.record(member, progress)
+                    self._points.setdefault(f"{label}/{name}", []).append((progress.step, value))
             if time.monotonic() - self._written >= WRITE_SECONDS:
                 self._written = time.monotonic()
                 of_fit = {
-                    "member": member, "step": progress.step, "steps": progress.steps,
+                    "member": label, "step": progress.step, "steps": progress.steps,
                     "log_rmse": progress.rmse, "efficiency": progress.efficiency,
                 }  # fmt: skip
                 self._tell({**of_fit, **self.whole.to_dict()})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_engine.core.table import TimingTable
-from diode_engine.models.fitting import Examples, FitProgress, efficiency
+from diode_engine.models.fitting import Examples, efficiency
 from diode_engine.models.fitting_method import Range, Searched
 from diode_engine.models.model_types import MODEL_TYPES, member_types
 from diode_engine.models.protocol import prediction_of
 from diode_engine.problems.splits import SplitPart, folds
 from diode_engine.store.datasets.key import dataset_key
-from diode_engine.training.fit_pool import TaskProgressCallback
-from diode_engine.training.fit_steps import FitTask, Members
-from diode_engine.training.fits import FitExecutor, MemberProgressCallback
+from diode_engine.training.fit_pool import FitCallback
+from diode_engine.training.fit_steps import FitTask, Members, fit_labels
+from diode_engine.training.fits import IN_THIS_PROCESS, FitExecutor
 from diode_engine.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -56,17 +56,16 @@ def search(
     *,
     seed: int = 0,
     settings: TrainingSettings | None = None,
-    report: MemberProgressCallback = lambda member, progress: None,
+    report: FitCallback = lambda label, progress: None,
     report_trial: Callable[[Trial], None] = lambda trial: None,
-    fits: FitExecutor | None = None,
+    fits: FitExecutor = IN_THIS_PROCESS,
 ) -> TrainingSettings:
     """The best settings of this many trials, on rows as `fit` takes them. Trials of an earlier
     search for the same settings count. The first trial is `settings`; what is not searched stays as
     it is there. `report_trial` is called with each trial, those of the earlier search first.
 
-    `fits` makes the fits; None: in this process. So many trials are proposed together as `fits`
-    makes fits at a time, at most MAX_TOGETHER. The proposals depend on this number, not on where
-    the fits are made.
+    As many trials are proposed together as `fits` makes fits at a time, at most MAX_TOGETHER. The
+    proposals depend on this number, not on where the fits are made.
 
     Raises TrainingError as `fit` does.
     """
@@ -91,7 +90,12 @@ def search(
         study.tell(cut_short.number, state=optuna.trial.TrialState.FAIL)
     ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
 
+    parts = folds(table, FOLDS, seed=seed)
+
     def tell(trial: optuna.trial.FrozenTrial) -> None:
+        for part in parts:  # also those for which the trial was given up
+            for label in fit_labels(family, _name(trial.number, part)):
+                report(label, None)
         complete = trial.state is optuna.trial.TrialState.COMPLETE
         report_trial(Trial(trial.number + 1, trial.params, trial.value if complete else None))
 
@@ -103,8 +107,6 @@ def search(
         study.enqueue_trial(_parameters(base, searched))
     distributions = {name: _distribution(values) for name, values in searched.items()}
 
-    fits = fits or FitExecutor()
-    parts = folds(table, FOLDS, seed=seed)
     left = max(0, trials - len(earlier))
     while left:
         together = [study.ask(distributions) for _ in range(min(left, fits.slots, MAX_TOGETHER))]
@@ -113,9 +115,11 @@ def search(
         logs: list[list[float]] = [[] for _ in together]
         going = list(range(len(together)))
         for number, part in enumerate(parts):
-            names = [f"trial {together[i].number + 1}, {part.name}" for i in going]
-            tasks = [FitTask(part.learned, family, seed, tried[i]) for i in going]
-            for i, (_, members) in zip(going, fits.run(tasks, _named(names, report)), strict=True):
+            tasks = [
+                FitTask(part.learned, family, seed, tried[i], _name(together[i].number, part))
+                for i in going
+            ]
+            for i, (_, members) in zip(going, fits.run(tasks, report), strict=True):
                 logs[i] += _log_efficiencies(part, members)
                 together[i].report(float(np.exp(np.mean(logs[i]))), number)
             going = [i for i in going if not together[i].should_prune()]
@@ -127,11 +131,9 @@ def search(
     return _with(base, study.best_params)
 
 
-def _named(names: Sequence[str], report: MemberProgressCallback) -> TaskProgressCallback:
-    def hear(place: int, member: str, progress: FitProgress) -> None:
-        report(f"{names[place]}, {member}", progress)
-
-    return hear
+def _name(trial: int, part: SplitPart) -> str:
+    """How reports name the model of a trial, by Optuna's number, that is judged on this part."""
+    return f"trial {trial + 1}, {part.name}"
 
 
 def _log_efficiencies(part: SplitPart, members: Members) -> list[float]:

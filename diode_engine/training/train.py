@@ -14,7 +14,8 @@ from diode_engine.models.model_types import member_types
 from diode_engine.training import training_stages as stages
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fine_tune import check_base
-from diode_engine.training.fits import FitExecutor, MemberProgressCallback
+from diode_engine.training.fit_pool import FitCallback
+from diode_engine.training.fits import IN_THIS_PROCESS, FitExecutor
 from diode_engine.training.settings import TrainingRequest
 from diode_engine.training.trainable_rows import TrainingSplit, gpus_of, one_environment
 
@@ -75,10 +76,10 @@ def train(
     request: TrainingRequest,
     origin: Data,
     *,
-    report: MemberProgressCallback = lambda member, progress: None,
+    report: FitCallback = lambda label, progress: None,
     begin_phase: Callable[[str], None] = lambda what: None,
     checkpoints: Checkpoints | None = None,
-    fits: FitExecutor | None = None,
+    fits: FitExecutor = IN_THIS_PROCESS,
 ) -> Trained:
     """Fits the requested model to the timings of `split_timings`, which come from `origin`, and
     registers it as the next version of its name.
@@ -88,16 +89,13 @@ def train(
     metrics of a model of all problems are those of the first model, and its notes say so.
 
     `begin_phase` is called with what is done before and after the fits, and `report` with their
-    progress. With `checkpoints`, a training that was interrupted continues where it was. `fits`
-    makes the fits, side by side where it can; None: in this process, one after the other.
+    progress. With `checkpoints`, a training that was interrupted continues where it was.
 
     Raises TrainingError where there are too few timings.
     """
     began = time.monotonic()
     begin_phase("makes the features of the kernels")
-    members = stages.fit_members(
-        split, request, report=report, checkpoints=checkpoints, fits=fits or FitExecutor()
-    )
+    members = stages.fit_members(split, request, report=report, checkpoints=checkpoints, fits=fits)
     begin_phase("fits the confidence")
     model = stages.make_model(split.learned, request, origin, members.own)
     model = stages.add_confidence(model, split, request, members.folds)

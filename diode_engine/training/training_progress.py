@@ -5,10 +5,9 @@ The fits are planned before it begins. The progress is the share of their work t
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,161 +15,104 @@ from diode_engine.models.fitting import FitProgress
 from diode_engine.models.model_types import MODEL_TYPES, TUNED, member_types
 from diode_engine.training.confidence import FOLDS as CONFIDENCE_FOLDS
 from diode_engine.training.confidence import STEPS_DIVISOR as CONFIDENCE_STEPS_DIVISOR
+from diode_engine.training.fit_steps import fit_label, fit_labels
 from diode_engine.training.search import FOLDS as SEARCH_FOLDS
 
 _REST = 0.25  # the work of judging and writing a model, relative to a fit of trees
 _PACE_SECONDS = 10.0  # the rate is the mean over so long
 
+# How long each fit takes, by its label, relative to a fit of trees to all rows.
+PlannedFits = dict[str, float]
 
-@dataclass(frozen=True)
-class PlannedFit:
-    """A fit of one member of a model."""
 
-    group: str  # the part of the training that it belongs to, such as "fold 1 of 3"; "": the model
-    member: str  # such as "network-1"
-    work: float = 1.0  # relative to a fit of the same family to all rows
-
-    @property
-    def family(self) -> str:
-        """The member's family."""
-        return self.member.rpartition("-")[0]
-
-    @property
-    def cost(self) -> float:
-        """How long it takes, relative to a fit of trees to all rows."""
-        return MODEL_TYPES[self.family].cost * self.work
-
-    @property
-    def has_teacher(self) -> bool:
-        """Whether the other fits of its group come before it."""
-        return bool(MODEL_TYPES[self.family].teacher)
+def planned_trials(family: str, trials: int) -> PlannedFits:
+    """Return the fits of a search of so many trials (see `search`), in order."""
+    searched = (MODEL_TYPES[family].teacher if family in MODEL_TYPES else "") or family
+    share = (SEARCH_FOLDS - 1) / SEARCH_FOLDS
+    names = (
+        f"trial {trial}, fold {part} of {SEARCH_FOLDS}"
+        for trial in range(1, trials + 1)
+        for part in range(1, SEARCH_FOLDS + 1)
+    )
+    return _planned(searched, dict.fromkeys(names, share))
 
 
 def planned_fits(
-    family: str,
-    *,
-    tuned: bool = False,
-    everything: bool = False,
-    trials: int = 0,
-    confidence: bool = True,
-) -> list[PlannedFit]:
+    family: str, *, tuned: bool = False, everything: bool = False, confidence: bool = True
+) -> PlannedFits:
     """Return the fits of a training (see `train`), in order. Without `confidence` there are too few
     problems to learn it from."""
-    members = [f"{TUNED}-0"] if tuned else _members(family)
-    teacher = MODEL_TYPES[family].teacher if family in MODEL_TYPES else ""
-    searched = _members(teacher or family)
-    share = (SEARCH_FOLDS - 1) / SEARCH_FOLDS
     less = (CONFIDENCE_FOLDS - 1) / CONFIDENCE_FOLDS / CONFIDENCE_STEPS_DIVISOR
-    fits = [
-        PlannedFit(f"trial {trial}, fold {part} of {SEARCH_FOLDS}", member, share)
-        for trial in range(1, trials + 1)
-        for part in range(1, SEARCH_FOLDS + 1)
-        for member in searched
-    ]
-    fits += [PlannedFit("", member) for member in members]
+    models = {"": 1.0}
     if confidence and not tuned:
-        fits += [
-            PlannedFit(f"fold {part} of {CONFIDENCE_FOLDS}", member, less)
-            for part in range(1, CONFIDENCE_FOLDS + 1)
-            for member in members
-        ]
+        models |= {f"fold {i} of {CONFIDENCE_FOLDS}": less for i in range(1, CONFIDENCE_FOLDS + 1)}
     if everything:
-        fits += [PlannedFit("all problems", member) for member in members]
-    return fits
+        models["all problems"] = 1.0
+    if tuned:
+        return {fit_label(f"{TUNED}-0", name): MODEL_TYPES[TUNED].cost for name in models}
+    return _planned(family, models)
 
 
-def planned_fits_of_parts(family: str, parts: Sequence[str]) -> list[PlannedFit]:
+def planned_fits_of_parts(family: str, parts: Sequence[str]) -> PlannedFits:
     """Return the fits of a cross-validation over these parts, in order."""
-    return [PlannedFit(part, member) for part in parts for member in _members(family)]
+    return _planned(family, dict.fromkeys(parts, 1.0))
 
 
-def _members(family: str) -> list[str]:
-    """The members of a model, as reports name them."""
-    return [f"{member}-{place}" for place, member in enumerate(member_types(family))]
-
-
-def _group_and_member(label: str) -> tuple[str, str]:
-    """The group and the member of a fit, from its label in reports: `trees-0`, `trees-0, fold 1 of
-    3`, `trial 2, fold 1 of 3, trees-0`, `trees-0, all problems`."""
-    words = label.split(", ")
-    if words[0].startswith("trial "):
-        return ", ".join(words[:-1]), words[-1]
-    return ", ".join(words[1:]), words[0]
+def _planned(family: str, models: Mapping[str, float]) -> PlannedFits:
+    """The fits of models of the family with these names. A model's number is the work of its fits,
+    relative to fits to all rows."""
+    return {
+        label: MODEL_TYPES[kind].cost * work
+        for name, work in models.items()
+        for kind, label in zip(member_types(family), fit_labels(family, name), strict=True)
+    }
 
 
 @dataclass
 class TrainingProgress:
     """The progress of planned fits. `record` must be called with each report of a fit; `fraction`
-    never falls.
+    never falls."""
 
-    A fit that reports no more (it was stopped early, or was finished before an interruption) counts
-    as done when a fit has begun that cannot begin before: the student of the same group, or a fit
-    with a later turn (see `_turn`).
-    """
-
-    fits: Sequence[PlannedFit]
-    is_parallel: bool = False
-    trials_together: int = 1
+    fits: PlannedFits
     clock: Callable[[], float] = time.monotonic
-    _shares: dict[tuple[str, str], float] = field(default_factory=dict)  # that is done of a fit
+    _shares: dict[str, float] = field(default_factory=dict)  # that is done of a fit
     _most: float = 0.0
-    _last: str = ""  # the label of the last report
-    _marks: deque[tuple[float, int]] = field(default_factory=deque)  # (when, step) of that fit
+    # (when, step) of the last seconds, of the fits in progress.
+    _marks: dict[str, deque[tuple[float, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._began = self.clock()
         self.nodes = FitNodes()
 
-    def record(self, label: str, progress: FitProgress) -> None:
-        """Take a report of the fit with this label."""
+    def record(self, label: str, progress: FitProgress | None) -> None:
+        """Take a report of the fit with this label (fit_pool.FitCallback)."""
+        if progress is None:
+            self._shares[label] = 1.0
+            self._marks.pop(label, None)
+            return
         now = self.clock()
         self.nodes.record(label, progress)
-        self._shares[_group_and_member(label)] = min(1.0, progress.step / max(progress.steps, 1))
-        if label != self._last:
-            self._last = label
-            self._marks.clear()
-        self._marks.append((now, progress.step))
-        while len(self._marks) > 2 and self._marks[0][0] < now - _PACE_SECONDS:
-            self._marks.popleft()
-
-    def _turn(self, place: int) -> float:
-        """When a fit begins, relative to others: one after the other, or, where fits are made side
-        by side, the trials of a search in groups, and then all others."""
-        group = self.fits[place].group
-        if not self.is_parallel:
-            return place
-        if not group.startswith("trial "):
-            return math.inf
-        return (int(group.split()[1].rstrip(",")) - 1) // self.trials_together
-
-    def _done(self) -> list[float]:
-        """The share of each planned fit that is done."""
-        shares = [self._shares.get((fit.group, fit.member), 0.0) for fit in self.fits]
-        begun = [place for place, share in enumerate(shares) if share]
-        turn = max(map(self._turn, begun), default=0.0)
-        taught = {self.fits[place].group for place in begun if self.fits[place].has_teacher}
-        return [
-            1.0
-            if self._turn(place) < turn or (fit.group in taught and not fit.has_teacher)
-            else shares[place]
-            for place, fit in enumerate(self.fits)
-        ]
+        self._shares[label] = min(1.0, progress.step / max(progress.steps, 1))
+        marks = self._marks.setdefault(label, deque())
+        marks.append((now, progress.step))
+        while len(marks) > 2 and marks[0][0] < now - _PACE_SECONDS:
+            marks.popleft()
 
     @property
     def rate(self) -> float | None:
         """Steps (epochs or rounds) per second of the fit in progress; None before its second step,
-        and where there may be several fits in progress."""
-        if self.is_parallel or len(self._marks) < 2:
+        and where several fits are in progress."""
+        if len(self._marks) != 1:
             return None
-        (since, before), (now, step) = self._marks[0], self._marks[-1]
+        (marks,) = self._marks.values()
+        (since, before), (now, step) = marks[0], marks[-1]
         return (step - before) / (now - since) if now > since else None
 
     @property
     def fraction(self) -> float:
         """The share of the work that is done; it never falls."""
-        costs = [fit.cost for fit in self.fits]
-        done = sum(cost * share for cost, share in zip(costs, self._done(), strict=True))
-        self._most = max(self._most, done / (sum(costs) + _REST))
+        done = sum(cost * self._shares.get(label, 0.0) for label, cost in self.fits.items())
+        self._most = max(self._most, done / (sum(self.fits.values()) + _REST))
         return self._most
 
     @property
@@ -187,7 +129,7 @@ class TrainingProgress:
             "fraction": round(self.fraction, 4),
             "seconds_left": None if left is None else round(left, 1),
             "rate": None if rate is None else round(rate, 3),
-            "stage": sum(share > 0 for share in self._done()),
+            "stage": len(self.fits.keys() & self._shares.keys()),
             "stages": len(self.fits),
             **self.nodes.to_dict(),
         }

@@ -19,7 +19,6 @@ from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.artifact import Artifact, save_artifact
 from diode_engine.models.coverage import Coverage
-from diode_engine.models.fitting import FitProgress
 from diode_engine.models.manifest import Data, GpuRecord, Manifest
 from diode_engine.models.model_types import TUNED
 from diode_engine.models.predictor import Predictor
@@ -33,8 +32,9 @@ from diode_engine.training.confidence import (
 )
 from diode_engine.training.correction import correct_to
 from diode_engine.training.fine_tune import fine_tune
-from diode_engine.training.fit_steps import FitTask, Members
-from diode_engine.training.fits import FitExecutor, MemberProgressCallback
+from diode_engine.training.fit_pool import FitCallback
+from diode_engine.training.fit_steps import FitTask, Members, fit_label
+from diode_engine.training.fits import FitExecutor
 from diode_engine.training.settings import TrainingRequest
 from diode_engine.training.trainable_rows import (
     MIN_HELD_OUT,
@@ -59,7 +59,7 @@ def fit_members(
     split: TrainingSplit,
     request: TrainingRequest,
     *,
-    report: MemberProgressCallback,
+    report: FitCallback,
     checkpoints: Checkpoints | None,
     fits: FitExecutor,
 ) -> FittedMembers:
@@ -70,37 +70,27 @@ def fit_members(
         tables["all problems"] = split.all_learnable
     folds = {part.name: part.learned for part in confidence_folds(split.learned, seed)}
     if base is not None:
-        tuned = {
-            name: fine_tune(
+        tuned = {}
+        for name, table in tables.items():
+            label = fit_label(f"{TUNED}-0", name)
+            tuned[name] = fine_tune(
                 table, base, seed=seed, settings=settings, checkpoints=checkpoints,
-                report=partial(report, _label(f"{TUNED}-0", name)),
-            )
-            for name, table in tables.items()
-        }  # fmt: skip
+                report=partial(report, label),
+            )  # fmt: skip
+            report(label, None)
         corrected = None
         if base.manifest.hardware.slug != split.hardware.slug:
             corrected = [correct_to(table, base, seed=seed) for table in folds.values()]
         return FittedMembers(tuned[""], corrected, tuned.get("all problems"))
     of_folds = settings.with_fewer_steps(STEPS_DIVISOR)
-    tasks = {
-        name: FitTask(table, request.family, seed, of_folds if name in folds else settings)
+    tasks = [
+        FitTask(table, request.family, seed, of_folds if name in folds else settings, name)
         for name, table in {"": split.learned, **folds, **tables}.items()
-    }
-    names = list(tasks)
-
-    def report_task(place: int, member: str, progress: FitProgress) -> None:
-        report(_label(member, names[place]), progress)
-
-    made = fits.fit_all(list(tasks.values()), report_task, checkpoints)
-    members = dict(zip(names, made, strict=True))
+    ]
+    members = {task.name: made for task, made in fits.run(tasks, report, checkpoints)}
     return FittedMembers(
         members[""], [members[name] for name in folds], members.get("all problems")
     )
-
-
-def _label(member: str, model: str) -> str:
-    """How reports name the fit of a member of this one of the training's models."""
-    return f"{member}, {model}" if model else member
 
 
 def make_model(

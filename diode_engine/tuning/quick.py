@@ -18,7 +18,7 @@ from diode_engine.training.confidence import FOLDS, STEPS_DIVISOR
 from diode_engine.training.correction import correct_to, has_xgboost
 from diode_engine.training.distillation import distillation_labels, drawn_problems
 from diode_engine.training.fit_steps import FitTask
-from diode_engine.training.fits import FitExecutor
+from diode_engine.training.fits import IN_THIS_PROCESS, FitExecutor
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import TrainingSplit
 from diode_engine.validation import evaluate
@@ -80,10 +80,10 @@ def quick_model(
     base: Artifact | None,
     *,
     check: Callable[[], None],
-    fits: FitExecutor | None = None,
+    fits: FitExecutor = IN_THIS_PROCESS,
 ) -> Artifact:
     """A model of the rows to learn from. Without a base it is a new model with a quarter of the
-    steps, whose members `fits` makes (None: in this process); with a base it is the base with a
+    steps, whose members `fits` makes; with a base it is the base with a
     correction. `check` is called now and then; what it raises ends the fit. Raises TrainingError
     where there are too few problems."""
     check()
@@ -91,7 +91,7 @@ def quick_model(
     hardware, coverage = environment.hardware, Coverage.make(rows)
     if base is None:
         task = FitTask(rows, ENSEMBLE if has_xgboost() else NETWORKS, settings=_QUICK)
-        (members,) = (fits or FitExecutor()).fit_all([task], lambda *_: check())
+        (members,) = fits.fit_all([task], lambda *_: check())
     else:
         members = correct_to(rows, base)
         coverage = base.manifest.coverage.joined(coverage)
@@ -107,7 +107,7 @@ def learning_curve(
     base: Artifact | None,
     *,
     check: Callable[[], None],
-    fits: FitExecutor | None = None,
+    fits: FitExecutor = IN_THIS_PROCESS,
 ) -> list[dict[str, float]]:
     """What quick models of shares of the problems reach on the held-out ones: `share`, `problems`,
     `timings` and `efficiency` for each of SHARES, without those that have too few problems."""

@@ -157,7 +157,7 @@ class Rounds:
     artifact: Artifact | None  # and its content
     executor: Callable[[], Executor]
     stages: Stages
-    fits: FitExecutor | None
+    fits: FitExecutor
     quick: Artifact | None = None  # the quick model; None before it is made
 
     @property

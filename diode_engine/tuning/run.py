@@ -22,7 +22,7 @@ from diode_engine.registry import Match, ModelVersion
 from diode_engine.runs import Job
 from diode_engine.store import RunState, Store
 from diode_engine.training.correction import has_xgboost
-from diode_engine.training.fits import FitExecutor
+from diode_engine.training.fits import IN_THIS_PROCESS, FitExecutor
 from diode_engine.training.run import train_from_store
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.train import Trained
@@ -66,7 +66,7 @@ def tune(
     note: Note = lambda sentence: None,
     report: Callable[[Mapping[str, Any]], None] = lambda progress: None,
     clock: Callable[[], float] = time.monotonic,
-    fits: FitExecutor | None = None,
+    fits: FitExecutor = IN_THIS_PROCESS,
 ) -> Tuned:
     """Tunes a model to this kind of GPU, for this version of torch, as a run of kind tune. Where
     the same tuning was interrupted before, the time that it spent on timing counts, and the call
@@ -75,7 +75,7 @@ def tune(
     `executor` makes the executor that times kernels, anew for each round. `capture` gives more of a
     program's own products. `look` gives the state of a GPU before anything of this process runs on
     it. `report` is called with the run's progress. `fits` makes the fits that can be made side by
-    side; None: in this process.
+    side.
 
     Raises CollectionError where kernels cannot be timed on this kind of GPU, or the GPU is lost;
     TrainingError where there are too few timings; ModelError and RegistryError where there is no

@@ -277,12 +277,17 @@ def test_a_search_begins_with_what_it_is_given_and_goes_on(learned, tmp_path):
     class Stopped(Exception):
         pass
 
-    def stop(member: str, progress: object) -> None:
-        assert member.startswith("trial 3, fold 1 of 3")
-        raise Stopped
+    ended: set[str] = set()
+
+    def stop(label: str, progress: object) -> None:
+        if progress is not None:
+            assert label == "trees-0, trial 3, fold 1 of 3"
+            raise Stopped
+        ended.add(label)
 
     with pytest.raises(Stopped):
         trials_of(learned, 3, path, report=stop)
+    assert ended == {f"trees-0, trial {i}, fold {k} of 3" for i in (1, 2) for k in (1, 2, 3)}
     found, all_of_them = trials_of(learned, 3, path)
     assert all_of_them[:2] == first
     assert len({str(trial.parameters) for trial in all_of_them}) == 3

@@ -68,11 +68,11 @@ def learned():
     return learnable(make_timings(30))
 
 
-class Reports(dict[tuple[int, str], list[FitProgress]]):
-    """What the fits reported, by task and member."""
+class Reports(dict[str, list[FitProgress | None]]):
+    """What the fits reported, by label."""
 
-    def __call__(self, place: int, member: str, progress: FitProgress) -> None:
-        self.setdefault((place, member), []).append(progress)
+    def __call__(self, label: str, progress: FitProgress | None) -> None:
+        self.setdefault(label, []).append(progress)
 
 
 def workers_of(parent: int) -> set[int]:
@@ -100,13 +100,15 @@ def test_a_model_is_that_of_one_process(monkeypatch):
     monkeypatch.setattr(fit_steps, "_ANSWERS", network._BLOCK)
     learned = learnable(make_timings(800))
     tasks = [
-        FitTask(part.learned, family, 3, SMALL)
+        FitTask(part.learned, family, 3, SMALL, part.name)
         for part, family in zip(folds(learned, 2), ("distilled", "cascade"), strict=True)
     ]
     assert all(len(task.learned) > network._BLOCK for task in tasks)
     here = Reports()
     one = [[m.to_bytes() for m in members] for members in FitExecutor().fit_all(tasks, here)]
     assert len(here) == 13
+    assert list(here)[-1] == "cascade-7, fold 2 of 2"
+    assert all(steps.index(None) == len(steps) - 1 for steps in here.values())
     there = Reports()
     many = ProcessFits(3, min_rows=0).fit_all(tasks, there)
     assert [[m.to_bytes() for m in members] for members in many] == one
@@ -116,7 +118,7 @@ def test_a_model_is_that_of_one_process(monkeypatch):
 def test_a_training_is_that_of_one_process(tmp_path, monkeypatch):
     """Its model, what it says of it, and its curves: of the model, its folds and that of all."""
     made, curves = [], []
-    for i, fits in enumerate((None, ProcessFits(2, min_rows=0))):
+    for i, fits in enumerate((FitExecutor(), ProcessFits(2, min_rows=0))):
         monkeypatch.setenv("DIODE_HOME", str(tmp_path / str(i)))
         with Store.open(tmp_path / f"{i}.db") as store:
             store.add(store.start_run("import", {}), make_timings(100))
@@ -142,10 +144,16 @@ def test_a_tuned_model_is_fitted_here_and_has_a_rate(tmp_path, monkeypatch):
         made = train_from_store(store, TrainingRequest("trees", settings=SMALL)).model
         more = replace(SMALL, lessons=150)
         request = TrainingRequest(base=load_artifact(made.folder), settings=more)
-        tuned = train_from_store(store, request, fits=ProcessFits(2, min_rows=0)).model
-        run = max(find(store), key=lambda found: found.run.id).run
+        rates: list[float | None] = []
+
+        def report(label: str, progress: FitProgress | None) -> None:
+            (run,) = [each for each in store.runs() if each.spec.get("fine_tune")]
+            rates.append((run.progress or {}).get("rate"))
+
+        fits = ProcessFits(2, min_rows=0)
+        tuned = train_from_store(store, request, fits=fits, report=report).model
     assert tuned.manifest.data.base == made.manifest.identity
-    assert run.progress["rate"] > 0
+    assert any(rates)
 
 
 def test_what_cannot_be_fitted_is_the_same_sentence(learned):
@@ -194,9 +202,9 @@ def test_a_fit_that_was_cut_short_continues(learned, tmp_path, fits):
     kept = tmp_path / "kept"
     first: list[str] = []
 
-    def stop(place: int, member: str, progress: FitProgress) -> None:
-        first.append(member)
-        if member == "distilled-4" and progress.step == 2:
+    def stop(label: str, progress: FitProgress | None) -> None:
+        first.append(label)
+        if progress is not None and label == "distilled-4" and progress.step == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -205,9 +213,14 @@ def test_a_fit_that_was_cut_short_continues(learned, tmp_path, fits):
     assert list(kept.glob("*.safetensors"))
     reports, again = Reports(), Checkpoints(kept, seconds=0)
     ((model,),) = fits.fit_all(tasks, reports, again)
-    assert {member for _, member in reports} == {"distilled-4"}
+    steps = reports.pop("distilled-4")
+    assert [progress.step for progress in steps[:2] if progress] == [1, 2]
+    assert all(steps == [None] for steps in reports.values())  # their checkpoints have them
+    assert len(reports) == 4
     assert model.to_bytes() == fit(learned, "distilled", settings=settings)[0].to_bytes()
-    ((same,),) = fits.fit_all(tasks, Reports(), again)
+    nothing = Reports()
+    ((same,),) = fits.fit_all(tasks, nothing, again)
+    assert list(nothing.values()) == [[None]] * 5
     assert same.to_bytes() == model.to_bytes()
     again.clear()
     # A process that was killed while it wrote may have left an unfinished file.
@@ -287,8 +300,8 @@ from diode_engine.training.process_fits import ProcessFits
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import learnable
 endless = TrainingSettings().but("trees", rounds=10**6, patience=10**6)
-def report(place, member, progress):
-    print(member, "torch" in sys.modules, flush=True)
+def report(label, progress):
+    print(label, "torch" in sys.modules, flush=True)
 task = FitTask(learnable(make_timings(60)), "ensemble", 0, endless)
 ProcessFits(2, min_rows=0).fit_all([task], report)
 """
@@ -311,11 +324,11 @@ def test_what_does_not_fit_into_memory_waits(learned, monkeypatch):
     most, going = 0, 0
     submit, result = ProcessPool.submit, ProcessPool.result
 
-    def begin(self: ProcessPool, job: Job, place: int) -> Any:
+    def begin(self: ProcessPool, job: Job) -> Any:
         nonlocal most, going
         going += 1
         most = max(most, going)
-        return submit(self, job, place)
+        return submit(self, job)
 
     def end(self: ProcessPool, future: Any) -> Any:
         nonlocal going

@@ -90,7 +90,7 @@ def test_each_family_is_trained_and_registered(family, members, store, timings):
     trained = train_from_store(
         store,
         TrainingRequest(family=family, settings=SMALL),
-        report=lambda *step: steps.append(step),
+        report=lambda label, step: None if step is None else steps.append((label, step)),
     )
     assert trained.model == registry.resolve(f"{family}@1")
     manifest = trained.model.manifest
@@ -283,7 +283,7 @@ def test_too_little_to_learn_from_is_a_sentence(timings):
     [(KeyboardInterrupt, RunState.CANCELLED), (ValueError("why"), RunState.FAILED)],
 )
 def test_a_run_that_ends_early_says_so_and_registers_nothing(raised, state, store):
-    def report(member: str, progress: FitProgress) -> None:
+    def report(label: str, progress: FitProgress | None) -> None:
         raise raised
 
     with pytest.raises((KeyboardInterrupt, ValueError)):
@@ -298,7 +298,8 @@ def test_a_request_to_stop_ends_the_training(store, monkeypatch):
     check, beat_now = Job.check, Job._beat
     monkeypatch.setattr(Job, "check", lambda job: (beat_now(job), check(job)))
 
-    def report(member: str, progress: FitProgress) -> None:
+    def report(label: str, progress: FitProgress | None) -> None:
+        assert progress is not None
         assert progress.step <= 2
         if progress.step == 2:
             store.ask_to_cancel(store.runs()[-1].id)
@@ -314,7 +315,7 @@ def test_the_run_shows_how_far_it_is(store, monkeypatch):
     monkeypatch.setattr("diode_engine.training.run.WRITE_SECONDS", 0)
     seen: list[Any] = []
 
-    def report(member: str, progress: FitProgress) -> None:
+    def report(label: str, progress: FitProgress | None) -> None:
         (run,) = [run for run in store.runs() if run.kind == "train"]
         assert run.state is RunState.RUNNING
         seen.append(run.progress)
@@ -341,8 +342,9 @@ def test_a_training_that_was_cut_short_goes_on_where_it_was(store, timings, monk
     request = TrainingRequest(family="network", settings=SMALL)
     first: list[tuple[str, int]] = []
 
-    def stop(member: str, progress: FitProgress) -> None:
-        first.append((member, progress.step))
+    def stop(label: str, progress: FitProgress | None) -> None:
+        if progress is not None:
+            first.append((label, progress.step))
         if len(first) == 8:  # in the second of the confidence's fits
             raise KeyboardInterrupt
 

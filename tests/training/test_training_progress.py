@@ -3,17 +3,17 @@
 import pytest
 
 from diode_engine.models.fitting import FitProgress
+from diode_engine.training.fit_steps import fit_labels
 from diode_engine.training.training_progress import (
     NodeFitProgress,
-    PlannedFit,
     TrainingProgress,
     planned_fits,
     planned_fits_of_parts,
+    planned_trials,
 )
 
 STEPS = 100
-COST = {"trees": 10.0, "network": 15.0, "distilled": 30.0}  # seconds of a fit
-TEACHERS = ["trees-0", "network-1", "network-2", "network-3"]
+SECONDS = 10.0  # of a fit of trees
 
 
 class Clock:
@@ -27,54 +27,54 @@ def record(whole, label, step, steps=STEPS):
     whole.record(label, FitProgress(step, steps, 0.1, 0.9, 0.1, 0.1))
 
 
-def label_of(group, member):
-    words = [group, member] if group.startswith("trial") else [member, group]
-    return ", ".join(filter(None, words))
-
-
-def simulated(stages, stops=1.0):
+def simulated(planned, stops=1.0):
     """(when, fraction, seconds left) with each report of fits one after the other that end after
     the share `stops` of their steps."""
     clock = Clock()
-    whole = TrainingProgress(stages, clock=clock)
-    for stage in stages:
+    whole = TrainingProgress(planned, clock=clock)
+    for label, cost in planned.items():
         for step in range(1, int(STEPS * stops) + 1):
-            clock.now += COST[stage.family] * stage.work / STEPS
-            record(whole, label_of(stage.group, stage.member), step)
+            clock.now += cost * SECONDS / STEPS
+            record(whole, label, step)
             yield clock.now, whole.fraction, whole.seconds_left
+        whole.record(label, None)
+        yield clock.now, whole.fraction, whole.seconds_left
 
 
-def fit_together(whole, groups, members, steps=STEPS):
-    """The fractions while the fits of these members in these groups report in turns."""
+def fit_together(whole, names, family, steps=STEPS):
+    """The fractions while the fits of models of these names and this family report in turns, and
+    end where they make all steps."""
+    labels = [label for name in names for label in fit_labels(family, name)]
     seen = []
     for step in range(1, steps + 1):
-        for group in groups:
-            for member in members:
-                record(whole, label_of(group, member), step)
-                seen.append(whole.fraction)
+        for label in labels:
+            record(whole, label, step)
+            seen.append(whole.fraction)
+    if steps == STEPS:
+        for label in labels:
+            whole.record(label, None)
     return seen
 
 
 @pytest.mark.parametrize(
-    "training",
+    "planned",
     [
-        {"family": "trees"},
-        {"family": "ensemble", "everything": True},
-        {"family": "distilled"},
-        {"family": "distilled", "tuned": True},
-        {"family": "network", "trials": 4},
-        {"family": "ensemble", "confidence": False},
+        planned_fits("trees"),
+        planned_fits("ensemble", everything=True),
+        planned_fits("distilled"),
+        planned_fits("distilled", tuned=True),
+        planned_trials("network", 4) | planned_fits("network"),
+        planned_fits("ensemble", confidence=False),
     ],
-    ids=str,
+    ids=len,
 )
 @pytest.mark.parametrize("stops", [1.0, 0.6])
-def test_the_fraction_of_fits_one_after_the_other(training, stops):
-    seen = list(simulated(planned_fits(**training), stops))
+def test_the_fraction_of_fits_one_after_the_other(planned, stops):
+    seen = list(simulated(planned, stops))
     fractions = [fraction for _, fraction, _ in seen]
     assert fractions == sorted(fractions)
-    if len(planned_fits(**training)) > 2:  # the last fit may end before its time
-        assert 0.65 < fractions[-1] < 1.0
-        assert seen[-1][2] < 0.5 * seen[-1][0]
+    assert 0.8 < fractions[-1] < 1.0
+    assert seen[-1][2] < 0.25 * seen[-1][0]
     assert fractions[len(fractions) // 50] < 0.2
 
 
@@ -86,65 +86,72 @@ def test_the_time_left_is_of_the_whole():
         assert fraction == pytest.approx(when / end, abs=0.12)
 
 
-def test_what_a_checkpoint_has_done_is_passed_over():
+def test_what_a_checkpoint_has_is_done():
     whole = TrainingProgress(planned_fits("ensemble"), clock=Clock())
     assert whole.seconds_left is None
-    record(whole, "network-3, fold 3 of 3", 1)
-    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 16
+    for label in ("trees-0", "trees-0, fold 1 of 3"):
+        whole.record(label, None)
+    assert whole.to_dict()["stage"] == 2
+    assert whole.to_dict()["stages"] == 16
+    assert whole.fraction > 0.1
 
 
 def test_a_rate_is_that_of_the_only_fit_in_progress():
     clock = Clock()
-    whole = TrainingProgress([PlannedFit("", "trees-0")], clock=clock)
+    whole = TrainingProgress(planned_fits("ensemble"), clock=clock)
     assert whole.rate is None
     for step in range(1, 11):
         clock.now += 0.5
         record(whole, "trees-0", step, 10)
     assert whole.rate == pytest.approx(2.0)
-    whole.is_parallel = True
+    record(whole, "network-1", 1)
+    assert whole.rate is None
+    whole.record("network-1", None)
+    assert whole.rate == pytest.approx(2.0)
+    whole.record("trees-0", None)
     assert whole.rate is None
 
 
 def test_the_parts_of_a_cross_validation():
-    """One part is far ahead of the others, and fits stop early. Parts have names of any words."""
+    """One part is far ahead of the others, and its fits stop early. Parts have names of any
+    words."""
     parts = ["fold 1 of 3", "qwen2-7b", "more than 30 GFLOP"]
-    planned = planned_fits_of_parts("distilled", parts)
-    assert len(planned) == 15
-    whole = TrainingProgress(planned, is_parallel=True, clock=Clock())
-    seen = fit_together(whole, parts[1:2], TEACHERS, STEPS // 2)
-    seen += fit_together(whole, parts[1:2], ["distilled-4"])
-    assert 0.28 < seen[-1] < 0.34
-    for group in (parts[0], parts[2]):
-        seen += fit_together(whole, [group], TEACHERS, STEPS // 2)
-        seen += fit_together(whole, [group], ["distilled-4"])
+    planned = planned_fits_of_parts("ensemble", parts)
+    assert len(planned) == 12
+    whole = TrainingProgress(planned, clock=Clock())
+    seen = fit_together(whole, parts[1:2], "ensemble", STEPS // 2)
+    assert 0.15 < seen[-1] < 0.18
+    for label in fit_labels("ensemble", parts[1]):
+        whole.record(label, None)
+        seen.append(whole.fraction)
+    assert 0.31 < seen[-1] < 0.35
+    seen += fit_together(whole, [parts[0], parts[2]], "ensemble")
     assert seen == sorted(seen)
     assert 0.95 < seen[-1] < 1.0
-    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 15
+    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == 12
 
 
 def test_a_search_and_then_the_fits_of_all_models_together():
-    """Trials are stopped early and given up; then the folds are far ahead of the model."""
-    stages = planned_fits("distilled", trials=3)
-    whole = TrainingProgress(stages, is_parallel=True, trials_together=2, clock=Clock())
-    folds = [f"fold {n} of 3" for n in (1, 2, 3)]
-    seen = fit_together(whole, ["trial 1, fold 1 of 3"], TEACHERS, STEPS // 2)
-    assert seen[-1] < 0.05
-    seen += fit_together(whole, ["trial 2, fold 1 of 3"], TEACHERS[:1])
-    assert seen[-1] < 0.1  # it is tried together with the first
-    seen += fit_together(whole, ["trial 3, fold 1 of 3"], TEACHERS[:1], 1)
-    assert 0.25 < seen[-1] < 0.45
-    seen += fit_together(whole, folds, TEACHERS)
-    seen += fit_together(whole, folds, ["distilled-4"])
-    assert 0.7 < seen[-1] < 0.85
-    seen += fit_together(whole, [""], TEACHERS, STEPS // 2)
-    seen += fit_together(whole, [""], ["distilled-4"])
+    """A trial is given up after its first fold; then the folds are far ahead of the model."""
+    trials, planned = planned_trials("distilled", 2), planned_fits("distilled")
+    assert len(trials) == 2 * 3 * 4  # settings of the teacher are searched
+    whole = TrainingProgress(trials | planned, clock=Clock())
+    seen = fit_together(whole, ["trial 1, fold 1 of 3"], "ensemble")
+    assert 0.02 < seen[-1] < 0.1
+    for label in trials:
+        whole.record(label, None)
+    seen.append(whole.fraction)
+    assert 0.4 < seen[-1] < 0.6
+    seen += fit_together(whole, [f"fold {n} of 3" for n in (1, 2, 3)], "distilled")
+    assert 0.6 < seen[-1] < 0.8
+    seen += fit_together(whole, [""], "distilled")
     assert seen == sorted(seen)
     assert 0.97 < seen[-1] < 1.0
-    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == len(stages)
+    assert whole.to_dict()["stage"] == whole.to_dict()["stages"] == len(trials) + len(planned)
 
 
 def test_the_machines_of_a_cluster():
-    whole = TrainingProgress(planned_fits("ensemble"), is_parallel=True, clock=Clock())
+    whole = TrainingProgress(planned_fits("ensemble"), clock=Clock())
     assert "nodes" not in whole.to_dict()
     for label, node in (("trees-0", "a"), ("network-1", "b"), ("network-2", "b")):
         whole.record(label, NodeFitProgress(3, 10, 0.1, 0.9, 0.1, 0.1, node))
