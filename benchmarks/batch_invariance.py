@@ -32,7 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from processes import Row, Rows, each_in_a_process, python, read_rows, rows_out
+from processes import Row, Rows, each_in_a_process, need_gpu, python, read_rows, rows_out
 
 PARTS = ("kernels", "layers", "serving")
 WAYS = ("invariant", "dynamic", "diode", "library", "fixed")
@@ -65,6 +65,7 @@ def main() -> None:
 
 def measure(args: argparse.Namespace) -> None:
     """Starts a process for each task, and keeps its rows."""
+    need_gpu()
     rows = Rows(args.json)
     done = {row["task"] for row in rows.rows if row.get("done")}
     left = [

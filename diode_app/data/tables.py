@@ -56,13 +56,16 @@ def page_in_memory(rows: Sequence[Row], query: PageQuery) -> Page:
     return Page(tuple(rows[first : first + query.rows]), len(rows))
 
 
+_MISSING = (None, "", ())
+
+
 def sort_by(things: Iterable[T], value_of: Callable[[T], Any], *, descending: bool) -> list[T]:
-    """Return the things sorted by this value; those without it (None) come last."""
+    """Return the things sorted by this value; those without one (None or empty) come last."""
     valued = [(value_of(thing), thing) for thing in things]
-    known = [each for each in valued if each[0] is not None]
+    known = [each for each in valued if each[0] not in _MISSING]
     # A column of an answer in SQL may have texts and numbers.
     known.sort(key=lambda each: (isinstance(each[0], str), each[0]), reverse=descending)
-    return [thing for _, thing in (*known, *(each for each in valued if each[0] is None))]
+    return [thing for _, thing in (*known, *(each for each in valued if each[0] in _MISSING))]
 
 
 def _holds(text: str, words: Sequence[str]) -> bool:

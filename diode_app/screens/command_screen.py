@@ -73,6 +73,7 @@ class CommandScreen(DiodeScreen):
     def reload(self) -> None:
         """Read the plan, where no field has a mistake."""
         if self.form.mistakes:
+            self.reading.drop()
             self.show_plan()
         elif self.session.store.last.ready:
             super().reload()

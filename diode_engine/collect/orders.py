@@ -21,10 +21,10 @@ class Compilers(ABC):
 
     def __init__(self, compiled: Iterable[str] = ()) -> None:
         """`compiled` are the keys of the classes that are compiled already."""
-        done: Future[None] = Future()
-        done.set_result(None)
+        self._done: Future[None] = Future()
+        self._done.set_result(None)
         # By the key of each class that was ever ordered: done when the class is compiled.
-        self._classes = dict.fromkeys(compiled, done)
+        self._classes = dict.fromkeys(compiled, self._done)
         self._error: CollectionError | None = None
         self._lock = threading.Lock()
 
@@ -72,6 +72,7 @@ class Compilers(ABC):
         with self._lock:
             if not self._classes[key].done():
                 self._classes[key].set_result(None)
+            self._classes[key] = self._done  # one for all: each would keep those that waited for it
 
     def _fail(self, error: CollectionError) -> None:
         """Ends all orders, and those to come, with this error."""

@@ -1,6 +1,7 @@
 """Collect: a form that follows what it is told, a plan, and a run that starts from them."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,23 @@ async def test_a_mistake_starts_nothing(make_app, store):
         await press(pilot, "ctrl+g")
         assert app.screen.form.field("seed").has_focus_within
         assert store.runs() == []
+
+
+async def test_a_plan_that_comes_after_a_mistake_is_not_shown(make_app, store, monkeypatch):
+    mistaken = threading.Event()
+
+    def plan_late(*asked):
+        mistaken.wait(10)
+        return planned(*asked)
+
+    async with running(make_app(), (80, 30), "C") as (app, pilot):
+        monkeypatch.setattr("diode_app.screens.collect.planned", plan_late)
+        for value in ("25", "abc"):
+            app.screen.form.field("problems").value = value
+            await pilot.pause()
+        mistaken.set()
+        await settled(pilot)
+        assert "No plan yet" in text_of(app)
 
 
 async def test_without_a_gpu_it_says_so_and_offers_an_import(make_app, store, here):

@@ -51,6 +51,9 @@ async def test_a_training_is_a_run_with_what_came_of_it(store):
     assert page.rows[2].cells["against"] == ""  # it was judged on other problems
     page = runs_page(store, PageQuery(sort="against"), {}, reader)
     assert [row.cells["against"] for row in page.rows] == ["+0.000", "+0.050", ""]
+    store.tag(second, "best")
+    page = runs_page(store, PageQuery(sort="tags"), {}, reader)
+    assert [bool(row.cells["tags"]) for row in page.rows] == [True, True, False]
     store.set_note(first, "the first")  # what is known of a result is read once, a note each time
     page = runs_page(store, PageQuery(), {}, reader)
     assert page.rows[2].cells["note"] == "the first"

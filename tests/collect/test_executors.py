@@ -160,8 +160,9 @@ def test_what_kernels_do_to_workers_costs_no_other_candidate(store, executor):
     assert progress.workers_lost == 3 * len(PROBLEMS)
 
 
-def test_a_worker_that_talks_nonsense_is_replaced(store, executor):
-    progress = run(store, executor(setup=Setup(worker({MIDDLE: "nonsense"}))), PROBLEMS[:2])
+@pytest.mark.parametrize("said", ["nonsense", "another kind"])
+def test_a_worker_that_talks_nonsense_is_replaced(store, executor, said):
+    progress = run(store, executor(setup=Setup(worker({MIDDLE: said}))), PROBLEMS[:2])
     assert set(keys(store).values()) == {1}
     assert len(keys(store)) == 2 * len(OFFERED)
     assert failures(store) == {(MIDDLE, Failure.CRASH)}

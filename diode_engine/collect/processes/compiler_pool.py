@@ -93,7 +93,7 @@ class CompilerPool(Compilers):
     def _compile(self, compiler: WorkerProcess, cls: KernelClass) -> None:
         for attempt in range(MAX_ATTEMPTS):
             try:
-                compiler.ask(cls)
+                compiler.ask(cls, bool)
                 break
             except WorkerLost as lost:
                 if self._error is not None:

@@ -79,7 +79,7 @@ class GpuWorker:
         if isinstance(request, BatchRequest):
             return self._time(request)
         try:
-            answer: SpaceAnswer | Refusal = self._process.ask(request)
+            answer: SpaceAnswer | Refusal = self._process.ask(request, SpaceAnswer, Refusal)
         except WorkerLost as lost:
             return Refusal("its worker hung" if lost.timed_out else "its worker died", 1)
         return answer
@@ -99,7 +99,8 @@ class GpuWorker:
             if deaths == MAX_DEATHS or all(candidate in timings for candidate in asked):
                 continue
             try:
-                answer: Results | Refusal = self._process.ask(BatchRequest(request.problem, asked))
+                asking = BatchRequest(request.problem, asked)
+                answer: Results | Refusal = self._process.ask(asking, list, Refusal)
             except WorkerLost as lost:
                 workers_lost += 1
                 if len(asked) == 1:

@@ -122,14 +122,18 @@ class WorkerProcess:
                     ) from None
         return self._hello
 
-    def ask(self, request: object) -> Any:
+    def ask(self, request: object, *kinds: type) -> Any:
         """The answer to the request, which is sent when the process is ready. Raises WorkerLost
-        where none comes, and what `ready` does."""
+        where none of these kinds comes, and what `ready` does."""
         if self._hello is not None and self._connection.poll():
             self.replace()  # it has died since the last time, or says what it was not asked for
         self.ready()
         self._send(request)
-        return self._receive(self._deadline)
+        answer = self._receive(self._deadline)
+        if not isinstance(answer, kinds):
+            self.replace()
+            raise WorkerLost(timed_out=False)
+        return answer
 
     def replace(self) -> None:
         """Ends the process and all that it started (compilers), and removes its caches; the next

@@ -62,15 +62,12 @@ def build_all(
     from is kept until a class of another family comes."""
     for _, members in itertools.groupby(classes, attrgetter("family")):
         with contextlib.ExitStack() as stack:
-            rendering: Family | Unbuilt | None = None
+            rendering: Family | None = None
             for cls in members:
-                if rendering is None:
-                    try:
-                        rendering = stack.enter_context(family(cls, device))
-                    except Exception as error:  # noqa: BLE001  # Inductor may refuse in any way
-                        rendering = Unbuilt(None, f"{type(error).__name__}: {error}"[:300])
-                if isinstance(rendering, Unbuilt):
-                    yield cls, rendering
+                try:
+                    rendering = rendering or stack.enter_context(family(cls, device))
+                except Exception as error:  # noqa: BLE001  # Inductor may refuse in any way
+                    yield cls, Unbuilt(None, f"{type(error).__name__}: {error}"[:300])
                 else:
                     yield cls, build(rendering, cls, hardware)
 
