@@ -2,10 +2,10 @@
 
 The environment variable DIODE_SCRIPT holds JSON: the candidates it offers (null: some of
 Inductor's), and what happens to which of them ("crash", "hang", "nonsense" or "another kind" of
-answer, "alone" for a direct worker that does not time it beside others, "sticky" for an error
-after which it dies of the next request, "stop" and a file's name: the first one writes its pid
-there and hangs, "kill parent" and a log, or the name of a failure); all others take `time_us`, or, where that is null, a time by a
-rule that can be learned.
+answer, "alone" for a direct worker that does not time it beside others, "sticky" for an error after
+which it dies of the next request, "stop" and a file's name: the first one writes its pid there and
+hangs, "kill parent" and a log, or the name of a failure); all others take `time_us`, or, where that
+is null, a time by a rule that can be learned.
 The processes after the first `lives` find no GPU. With `refuses_one` a candidate alone is refused.
 If it is started with a folder of binaries too, it is a direct worker: it times the candidates of
 a request in turn, which must have been compiled.
