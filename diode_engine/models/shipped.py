@@ -27,7 +27,9 @@ def read_shipped(path: Path, read: Callable[[bytes], T]) -> T | None:
         return read(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (ModelError, OSError, LookupError, TypeError, ValueError) as error:
+    except (
+        ModelError, OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError
+    ) as error:  # fmt: skip
         raise ModelError(
             f"{path} cannot be read ({shortened(str(error))}); install Diode again."
         ) from None

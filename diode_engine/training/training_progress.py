@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,11 +82,14 @@ class TrainingProgress:
 
     def __post_init__(self) -> None:
         self._began = self.clock()
+        self._skipped: set[str] = set()  # fits that a checkpoint held, or a given-up trial had
         self.nodes = FitNodes()
 
     def record(self, label: str, progress: FitProgress | None) -> None:
         """Take a report of the fit with this label (fit_pool.FitCallback)."""
         if progress is None:
+            if label not in self._shares:
+                self._skipped.add(label)
             self._shares[label] = 1.0
             self._marks.pop(label, None)
             return
@@ -111,16 +114,20 @@ class TrainingProgress:
     @property
     def fraction(self) -> float:
         """The share of the work that is done; it never falls."""
-        done = sum(cost * self._shares.get(label, 0.0) for label, cost in self.fits.items())
-        self._most = max(self._most, done / (sum(self.fits.values()) + _REST))
+        self._most = max(self._most, self._part_done(self.fits.keys()))
         return self._most
+
+    def _part_done(self, labels: Iterable[str]) -> float:
+        """The share of the whole work that is done in these fits."""
+        done = sum(self.fits[label] * self._shares.get(label, 0.0) for label in labels)
+        return done / (sum(self.fits.values()) + _REST)
 
     @property
     def seconds_left(self) -> float | None:
         """The seconds that the rest of the work will take at the same speed; None before there is a
         report."""
-        done = self.fraction
-        return (self.clock() - self._began) * (1 - done) / done if done else None
+        worked = self._part_done(self.fits.keys() - self._skipped)
+        return (self.clock() - self._began) * (1 - self.fraction) / worked if worked else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the progress as a run has it; `stage` is how many fits have begun."""

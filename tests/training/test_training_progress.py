@@ -87,8 +87,15 @@ def test_the_time_left_is_of_the_whole():
 
 
 def test_what_a_checkpoint_has_is_done():
-    whole = TrainingProgress(planned_fits("ensemble"), clock=Clock())
+    planned, clock = planned_fits("ensemble"), Clock()
+    whole = TrainingProgress(planned, clock=clock)
+    for label in list(planned)[:-1]:
+        whole.record(label, None)
+    clock.now = 1.0
     assert whole.seconds_left is None
+    record(whole, list(planned)[-1], STEPS // 2)
+    assert whole.seconds_left == pytest.approx(1.5, rel=0.5)
+    whole = TrainingProgress(planned)
     for label in ("trees-0", "trees-0, fold 1 of 3"):
         whole.record(label, None)
     assert whole.to_dict()["stage"] == 2
