@@ -60,12 +60,12 @@ def main() -> None:
     elif args.task:
         work(args.task)
     else:
+        need_gpu()
         measure(args)
 
 
 def measure(args: argparse.Namespace) -> None:
     """Starts a process for each task, and keeps its rows."""
-    need_gpu()
     rows = Rows(args.json)
     done = {row["task"] for row in rows.rows if row.get("done")}
     left = [
