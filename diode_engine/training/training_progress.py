@@ -26,7 +26,7 @@ PlannedFits = dict[str, float]
 
 
 def planned_trials(family: str, trials: int) -> PlannedFits:
-    """Return the fits of a search of so many trials (see `search`), in order."""
+    """Return the fits of a search (see `search`) of this many trials, in order."""
     searched = (MODEL_TYPES[family].teacher if family in MODEL_TYPES else "") or family
     share = (SEARCH_FOLDS - 1) / SEARCH_FOLDS
     names = (
