@@ -261,8 +261,7 @@ def check_cluster(ray: str | None, accelerator: str | None, gpus: Sequence[int])
 @contextlib.contextmanager
 def fits_on(address: str | None) -> Iterator[FitExecutor]:
     """The executor that makes fits on the cluster; where no address is given, on the cores of this
-    machine. Raises TrainingError where there is no such
-    cluster, or Ray is not installed."""
+    machine. Raises TrainingError where there is no such cluster, or Ray is not installed."""
     if address is None:
         from diode_engine.training.process_fits import ProcessFits
 

@@ -79,10 +79,11 @@ class TrainingProgress:
     _most: float = 0.0
     # (when, step) of the last seconds, of the fits in progress.
     _marks: dict[str, deque[tuple[float, int]]] = field(default_factory=dict)
+    # Fits that ended without a report: a checkpoint had them, or their trial was given up.
+    _skipped: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._began = self.clock()
-        self._skipped: set[str] = set()  # fits that a checkpoint held, or a given-up trial had
         self.nodes = FitNodes()
 
     def record(self, label: str, progress: FitProgress | None) -> None:

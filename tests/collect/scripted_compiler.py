@@ -1,4 +1,4 @@
-"""A compiler without Inductor: speaks the real protocol, and does to some classes what compilers
+"""A compiler without Inductor: answers as the real one, and does to some classes what compilers
 do.
 
 The environment variable DIODE_COMPILER_SCRIPT holds JSON: a log of what is begun, and by the

@@ -1,4 +1,4 @@
-"""A worker without a GPU: speaks the real protocol, and does to some candidates what GPUs do.
+"""A worker without a GPU: answers as the real one, and does to some candidates what GPUs do.
 
 The environment variable DIODE_SCRIPT holds JSON: the candidates it offers (null: some of
 Inductor's), and what happens to which of them ("crash", "hang", "nonsense" or "another kind" of
