@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 
 class MeasuredSet(NamedTuple):
-    """A file of measured programs: which model chose, and the commit that ran. Where a dozen
+    """A file of measured programs: which model chose, and the commit that ran. Where several
     programs were compiled at a time (`crowded`), its compile times do not count."""
 
     file: str
@@ -58,6 +58,7 @@ H100 = (
     MeasuredSet("zoo-h100-2026-11-26.second.jsonl.zst", "gemm@12", "4d55718f", "2026-11-26", True),
     MeasuredSet("zoo-h100-2026-11-26.third.jsonl.zst", "gemm@12", "64b92911", "2026-11-26", True),
     MeasuredSet("zoo-h100-2026-11-26.fourth.jsonl.zst", "gemm@13", "abc19b13", "2026-11-26", True),
+    MeasuredSet("zoo-h100-2026-11-27.jsonl.zst", "gemm@14", "74aab8c8", "2026-11-27", True),
 )
 # Ways of the zoo: Diode, max-autotune's own search, and plain torch.compile once more.
 DIODE, SEARCH, AGAIN = "import", "DEFAULT", "again"
