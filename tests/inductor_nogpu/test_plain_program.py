@@ -12,7 +12,15 @@ from torch._inductor import config
 
 import diode_engine
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import LIBRARY, TRITON, Build, install_times
+from tests.inductor_nogpu.conftest import (
+    LIBRARY,
+    SPEECHLESS,
+    TRITON,
+    Build,
+    FixedPredictor,
+    install,
+    install_times,
+)
 from tests.inductor_nogpu.conftest import empty as any_empty
 
 MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
@@ -104,10 +112,14 @@ def test_a_kernel_for_the_sum_is_taken_where_it_is_faster():
 
 
 def test_the_program_is_plains_where_the_model_does_not_know_what_is_taken():
-    plain = program(PROGRAMS["a sum of products of other sizes"], "default")
-    predictor = install_times(LIBRARY)
-    predictor.ops = frozenset({"mm", "addmm"})
-    assert program(PROGRAMS["a sum of products of other sizes"], MAX_AUTOTUNE) == plain
+    of_two_ops = FixedPredictor(aten=LIBRARY)
+    of_two_ops.ops = frozenset({"mm", "addmm"})
+    for predictor, sizes in ((of_two_ops, " of other sizes"), (SPEECHLESS, "")):
+        build = PROGRAMS["a sum of products" + sizes]
+        diode_engine.uninstall_diode_choices()
+        plain = program(build, "default")
+        install(predictor)
+        assert program(build, MAX_AUTOTUNE) == plain
 
 
 def test_a_program_that_changes_the_search_gets_inductors_sum():
