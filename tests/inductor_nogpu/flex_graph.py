@@ -9,8 +9,6 @@ import torch
 
 from diode_engine.inductor.torch_internals import versions
 
-FORWARD, BACKWARD, DECODING = "forward", "backward", "decoding"
-DENSE, WINDOW, DOCUMENT = "dense", "window", "document"
 BLOCK = 128  # rows and columns of a block of the mask, as create_block_mask has it by default
 DENSE_BLOCK = 1 << 30  # flex_attention's for a call without a mask
 WINDOW_LENGTH = 1024
@@ -20,48 +18,43 @@ Shape = tuple[tuple[int, ...], torch.dtype]
 
 
 @dataclass(frozen=True)
-class Family:
-    """Calls whose batch and length are symbols (in decoding only the length is). With `fixed`,
-    (batch, length), these are constants."""
+class Call:
+    """A call of FlexAttention. Without a length, batch and length are symbols."""
 
-    kind: str
-    head: int  # elements of a head
-    dtype: str
-    mask: str
-    heads: int
-    kv_heads: int
-    batch: int | None = None  # where it decodes
-    fixed: tuple[int, int] | None = None
-
-    @property
-    def block(self) -> int:
-        return DENSE_BLOCK if self.mask == DENSE else BLOCK
+    kind: str = "forward"
+    mask: str = "causal"
+    head: int = 64  # elements of a head
+    dtype: str = "bfloat16"
+    heads: int = 16
+    kv_heads: int = 16
+    batch: int = 2
+    length: int | None = 2048
 
 
-def shapes(family: Family, batch: Any, length: Any, blocks: Any) -> dict[str, Shape]:
+def shapes(call: Call, batch: Any, length: Any, blocks: Any) -> dict[str, Shape]:
     """The tensors of a call; its output (`out`) is the last. Sizes may be symbols. `blocks` is the
     number of the mask's blocks in a row."""
-    dtype = getattr(torch, family.dtype)
-    queries = 1 if family.kind == DECODING else length
+    dtype = getattr(torch, call.dtype)
+    queries = 1 if call.kind == "decoding" else length
     found: dict[str, Shape] = {
-        "query": ((batch, family.heads, queries, family.head), dtype),
-        "key": ((batch, family.kv_heads, length, family.head), dtype),
-        "value": ((batch, family.kv_heads, length, family.head), dtype),
+        "query": ((batch, call.heads, queries, call.head), dtype),
+        "key": ((batch, call.kv_heads, length, call.head), dtype),
+        "value": ((batch, call.kv_heads, length, call.head), dtype),
     }
-    if family.kind == BACKWARD:
+    if call.kind == "backward":
         found["attended"] = found["grad_out"] = found["query"]
-        found["logsumexp"] = ((batch, family.heads, length), torch.float32)
-    lists = ("kv", "q") if family.kind == BACKWARD else ("kv",)
-    whole = [f"full_{side}" for side in lists if family.mask != DENSE]
+        found["logsumexp"] = ((batch, call.heads, length), torch.float32)
+    lists = ("kv", "q") if call.kind == "backward" else ("kv",)
+    whole = [f"full_{side}" for side in lists if call.mask != "dense"]
     for side in [*lists, *whole]:
         found[f"{side}_num_blocks"] = ((1, 1, blocks), torch.int32)
         found[f"{side}_indices"] = ((1, 1, blocks, blocks), torch.int32)
-    if family.mask == DOCUMENT:
+    if call.mask == "document":
         found["documents"] = ((length,), torch.int32)
     return found
 
 
-def program(family: Family, shape_env: Any) -> tuple[torch.fx.GraphModule, list[torch.Tensor], Any]:
+def program(call: Call, shape_env: Any) -> tuple[torch.fx.GraphModule, list[torch.Tensor], Any]:
     """A graph of one call, its fake inputs and their mode."""
     from torch._dynamo.source import ConstantSource
     from torch._higher_order_ops.flex_attention import flex_attention, flex_attention_backward
@@ -80,22 +73,20 @@ def program(family: Family, shape_env: Any) -> tuple[torch.fx.GraphModule, list[
 
     mode = FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
     with mode:
-        if family.fixed:
-            batch, length = family.fixed
-            blocks: Any = length // BLOCK
-        else:
-            batch = family.batch or symbol("batch")
-            blocks = symbol("blocks")
+        if call.length is None:
+            batch, blocks = symbol("batch"), symbol("blocks")
             length = BLOCK * blocks
-        rows = 1 if family.mask == DENSE else blocks
+        else:
+            batch, length, blocks = call.batch, call.length, call.length // BLOCK
+        rows = 1 if call.mask == "dense" else blocks
         inputs = {
             name: torch.empty(size, dtype=dtype, device="cuda")
-            for name, (size, dtype) in shapes(family, batch, length, rows).items()
+            for name, (size, dtype) in shapes(call, batch, length, rows).items()
         }
-        score = torch.empty((), dtype=getattr(torch, family.dtype), device="cuda")
+        score = torch.empty((), dtype=getattr(torch, call.dtype), device="cuda")
         index = [torch.empty((), dtype=torch.int32, device="cuda") for _ in "bhmn"]
         captured = [inputs[name] for name in ("documents",) if name in inputs]
-        mask = make_fx(mask_of(family.mask))(*index, *captured)
+        mask = make_fx(mask_of(call.mask))(*index, *captured)
         root = torch.nn.Module()
         root.mask = mask
         root.score = make_fx(lambda score, b, h, m, n: score)(score, *index)
@@ -115,20 +106,18 @@ def program(family: Family, shape_env: Any) -> tuple[torch.fx.GraphModule, list[
     ]
     options = {
         "PRESCALE_QK": False, "ROWS_GUARANTEED_SAFE": False, "BLOCKS_ARE_CONTIGUOUS": False,
-        "WRITE_DQ": True, "OUTPUT_LOGSUMEXP": False, "OUTPUT_MAX": False,
-        # Inductor does not see it where the length is a symbol.
-        "IS_DIVISIBLE": family.kind != DECODING,
+        "WRITE_DQ": True, "OUTPUT_LOGSUMEXP": False, "OUTPUT_MAX": False, "BACKEND": "AUTO",
     }  # fmt: skip
-    block = family.block
+    block = DENSE_BLOCK if call.mask == "dense" else BLOCK
     # From torch 2.13 on, in what order a gradient is written may be told.
     orders = [None] * (4 if versions.at_least("2.13") else 0)
     around = (1, 1, *lists, *orders, block, block, graph.get_attr("mask"))
-    scale = family.head**-0.5
+    scale = call.head**-0.5
     captured_nodes = tuple(nodes[name] for name in ("documents",) if name in nodes)
     tensors = [nodes["query"], nodes["key"], nodes["value"]]
     score_graph = graph.get_attr("score")
-    if family.kind == BACKWARD:
-        call = graph.call_function(
+    if call.kind == "backward":
+        node = graph.call_function(
             flex_attention_backward,
             (
                 *tensors, nodes["attended"], nodes["logsumexp"], nodes["grad_out"], None,
@@ -136,11 +125,10 @@ def program(family: Family, shape_env: Any) -> tuple[torch.fx.GraphModule, list[
             ),
         )  # fmt: skip
     else:
-        call = graph.call_function(
-            flex_attention,
-            (*tensors, score_graph, around, scale, options, (), captured_nodes),
+        node = graph.call_function(
+            flex_attention, (*tensors, score_graph, around, scale, options, (), captured_nodes)
         )
-    graph.output((call,))
+    graph.output((node,))
     return torch.fx.GraphModule(root, graph), list(inputs.values()), mode
 
 
@@ -159,4 +147,4 @@ def mask_of(mask: str) -> Any:
     def document(b: Any, h: Any, m: Any, n: Any, ids: Any) -> Any:
         return (m >= n) & (at(ids, [m]) == at(ids, [n]))
 
-    return {DENSE: dense, WINDOW: window, DOCUMENT: document}.get(mask, causal)
+    return {"dense": dense, "window": window, "document": document}.get(mask, causal)

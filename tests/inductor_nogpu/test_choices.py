@@ -117,9 +117,6 @@ def test_a_model_of_another_gpu_is_trusted_less(likeness, library, monkeypatch):
     borrowed.hardware = replace(H200, name="NVIDIA Another")
     install(borrowed)
     assert only_seen(lower(OPS["mm"]))[0].is_extern == library
-    threshold = {"diode_confidence_threshold": 0.85, "diode_fallback_to_autotune": True}
-    lower(OPS["mm"], options=threshold, benchmark=lambda _: 1.0)
-    assert bool(diode_engine.get_stats()["fallback_low_confidence"]) == (likeness < 0.94)
 
 
 @pytest.mark.parametrize("aten", [1.05, 50.0, np.nan])

@@ -209,12 +209,6 @@ def test_of_several_sizes_each_takes_all_its_values(most):
     assert {1, most} <= {second for _, second in drawn}
 
 
-def test_values_of_the_rows_double():
-    assert dynamic._doubling(5, 20) == [5, 6, 8, 12, 16, 20]
-    assert dynamic._doubling(7, 7) == [7]
-    assert dynamic._doubling(2, None)[:5] == [2, 3, 4, 6, 8]
-
-
 @pytest.mark.parametrize("op", ["mm", "addmm"])
 def test_one_that_a_graph_repeats_is_judged_once(op):
     def build(times):

@@ -189,13 +189,6 @@ def test_one_kernel_where_the_program_cannot_choose(monkeypatch):
     assert "in another way" in status["reason"]
 
 
-def test_without_the_option_there_is_one_kernel():
-    with diode_engine.profile_predictions() as profile:
-        (source,) = lower(dynamic("mm")).sources
-    assert source.count("def triton_tem") + source.count("extern_kernels.mm(") == 1
-    assert profile.selections[0].by_rows == ()
-
-
 def test_where_branches_cannot_be_generated_one_kernel_is_called(monkeypatch):
     def fail(*_):
         raise MemoryError("full")

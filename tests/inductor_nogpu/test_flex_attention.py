@@ -67,21 +67,12 @@ MASK, OPTIONS = 4, 6  # places among a forward call's arguments
 
 @contextlib.contextmanager
 def graph_of(
-    kind: str = "forward", *, mask: str = "causal", head: int = 64, dtype: str = "bfloat16",
-    heads: int = 16, kv_heads: int = 16, batch: int = 2, length: int | None = 2048,
-    change: Change | None = None,
-) -> Iterator[tuple[Any, torch.fx.Node, list[Any]]]:  # fmt: skip
-    """Inductor's lowering of a call, which is open, the call's node and its inputs. Without a
-    length, batch and length are symbols."""
-    decoded = batch if kind == "decoding" else None
-    fixed = None if length is None else (batch, length)
-    family = flex_graph.Family(kind, head, dtype, mask, heads, kv_heads, decoded, fixed)
+    *, change: Change | None = None, **call: Any
+) -> Iterator[tuple[Any, torch.fx.Node, list[Any]]]:
+    """Inductor's lowering of a call, which is open, the call's node and its inputs."""
     shape_env = ShapeEnv()
-    graph, inputs, mode = flex_graph.program(family, shape_env)
+    graph, inputs, mode = flex_graph.program(flex_graph.Call(**call), shape_env)
     (node,) = [n for n in graph.graph.nodes if n.op == "call_function"]
-    options = next(arg for arg in node.args if isinstance(arg, dict) and "WRITE_DQ" in arg)
-    own = {name: value for name, value in options.items() if name != "IS_DIVISIBLE"}
-    node.args = tuple({**own, "BACKEND": "AUTO"} if arg is options else arg for arg in node.args)
     if change is not None:
         change(node)
     lowering = GraphLowering(graph, inputs, shape_env=shape_env)

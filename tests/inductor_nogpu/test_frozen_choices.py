@@ -40,6 +40,7 @@ from tests.inductor_nogpu.conftest import (
     reopen_decision,
     run_python,
 )
+from tests.inductor_nogpu.test_capture import PROGRAM
 from tests.inductor_nogpu.test_convolutions import convolution
 from tests.inductor_nogpu.test_grouped import experts
 from tests.inductor_nogpu.test_guard import sums
@@ -297,38 +298,31 @@ def test_what_is_decided_before_lowering_is_frozen(path, monkeypatch):
     assert "whether to keep the convolution" in refusal(path, builds[0], monkeypatch)
 
 
+def float32_rows(m: int) -> Build:
+    def build() -> tuple[Any, Sequence[torch.Tensor]]:
+        a, b = (empty(*size, dtype=torch.float32) for size in ((m, 2049), (2049, 2048)))
+        return torch.mm, (marked(a, 0, min=2, max=8192), b)
+
+    return build
+
+
+ROWS = [float32_rows(m) for m in (2048, 1000, 16)]
+
+
 @ASKS_BEFORE_PADDING
 @pytest.mark.parametrize("padded", [333.0, 960.0])
-def test_padding_is_frozen(padded, path, monkeypatch):
+@pytest.mark.parametrize("builds", [[float32_gemm], ROWS, ROWS[::-1]], ids=["static", "2048", "16"])
+def test_padding_is_frozen(builds, padded, path, monkeypatch):
     times = times_of_padding((1000.0, padded))
     with diode_engine.report() as program, monkeypatch.context() as patch:
-        answer = pads(times, float32_gemm, patch)
+        assert pads(times, builds[0], patch) == (padded < 900)
         program.freeze(path)
     options = {"shape_padding": True, "diode_frozen_choices": str(path)}
     other = times_of_padding((1000.0, 1000.0))
-    assert pads(other, float32_gemm, monkeypatch, options=options) == answer == (padded < 900)
-    assert other.asked == []
-
-
-@ASKS_BEFORE_PADDING
-@pytest.mark.parametrize("first", [2048, 16])
-def test_padding_is_frozen_for_all_rows(first, path, monkeypatch):
-    def rows(m):
-        def build():
-            a, b = (empty(*size, dtype=torch.float32) for size in ((m, 2049), (2049, 2048)))
-            return torch.mm, (marked(a, 0, min=2, max=8192), b)
-
-        return build
-
-    padded = times_of_padding((1000.0, 333.0))
-    with diode_engine.report() as program, monkeypatch.context() as patch:
-        answer = pads(padded, rows(first), patch)
-        program.freeze(path)
-    options = {"shape_padding": True, "diode_frozen_choices": str(path)}
-    other = times_of_padding((1000.0, 1000.0))
-    for m in (2048, 1000, 16):
+    for build in builds:  # a dynamic number of rows is decided once
         with monkeypatch.context() as patch:
-            assert pads(other, rows(m), patch, options=options) == answer
+            assert pads(other, build, patch, options=options) == (padded < 900)
+    assert builds == ROWS or other.asked == []
 
 
 def test_the_model_chooses_where_the_option_is_not_set(path, monkeypatch):
@@ -361,24 +355,14 @@ def test_without_a_model_it_works_and_says_so_without_the_file(path, monkeypatch
     assert read_fingerprint().parts["model"] == "none"
 
 
-PROGRAM = """
-import sys
-import torch
-from diode_engine.inductor import without_gpu
-without_gpu.pretend()
-def build():
-    a, b = (torch.empty(*s, dtype=torch.float16, device="cuda") for s in ((64, 96), (96, N)))
-    return (lambda a, b: torch.relu(a @ b), (a, b))
-without_gpu.lower(build)
-print("its own output")
-"""
+ENDS_WELL = PROGRAM.replace("sys.exit(7)", "")
 
 
 def test_the_command_writes_and_checks_the_file(path, tmp_path):
     pytest.importorskip("click", reason="the command needs diode-engine[store]")
 
     def run(*words, n=128):
-        program = PROGRAM.replace("N)", f"{n})")
+        program = ENDS_WELL.replace("128)", f"{n})")
         return subprocess.run(
             [sys.executable, "-m", "diode_engine", "freeze", "-o", path, *words, "--",
              sys.executable, "-c", program],
@@ -404,8 +388,7 @@ def test_the_command_writes_and_checks_the_file(path, tmp_path):
     assert failed.returncode == 1
     assert "Nothing was written" in failed.stderr
     assert path.read_text() == text
-    said = run_python(PROGRAM.replace("N)", "128)"), DIODE_AUTOLOAD="1",
-                      DIODE_FROZEN_CHOICES=str(path))  # fmt: skip
+    said = run_python(ENDS_WELL, DIODE_AUTOLOAD="1", DIODE_FROZEN_CHOICES=str(path))
     assert "its own output" in said
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,19 +82,30 @@ def test_what_is_fused_decides_a_close_choice(net, more):
     assert diode_engine.get_stats()["fusion_decided"] == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "epilogue"),
-    [
-        ("bias and gelu", Epilogue(writes=1, reads=1, instructions=50)),
-        ("residual", Epilogue(writes=1, reads=1, operands=1)),
-    ],
-)
-def test_what_a_fused_kernel_cannot_hide_is_taken_off(name, epilogue):
-    net, more = FUSED[name]
-    op = "addmm" if name == "bias and gelu" else "mm"
-    problem = Problem.make(op, M, N, K, "bfloat16")
+def both(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A product that is needed itself, too."""
+    product = a @ b
+    return product, torch.relu(product)
+
+
+WHOLE = Epilogue(writes=1, reads=1)
+SAVED: dict[str, tuple[Net, tuple[tuple[int, ...], ...], Epilogue]] = {
+    "mm, relu": (*FUSED["relu, returned"], WHOLE),
+    "addmm, bias and gelu": (*FUSED["bias and gelu"], replace(WHOLE, instructions=50)),
+    "mm, residual": (*FUSED["residual"], replace(WHOLE, operands=1)),
+    "mm, both": (both, (), replace(WHOLE, writes=0)),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_kernel_is_taken_where_it_is_worth_it_with_what_fusing_saves(name):
+    """That is the writing and the reading of the output, without what a fused kernel cannot
+    hide."""
+    net, more, epilogue = SAVED[name]
+    problem = Problem.make(name.partition(",")[0], M, N, K, "bfloat16")
+    moved_us = 2 * M * N * 2 / (H200.memory_gb_s * 1e3) + LAUNCH_US
     saved = epilogue.saved_us(problem, H200)
-    assert saved < Epilogue(writes=1, reads=1).saved_us(problem, H200)
+    assert saved == moved_us if epilogue == WHOLE else saved < moved_us
     assert takes_triton(lowered(net, *more, aten=LIMIT + 0.01 - saved))
     assert not takes_triton(lowered(net, *more, aten=LIMIT - 0.01 - saved))
 
@@ -123,29 +135,6 @@ def test_what_follows_two_products_is_fused_into_the_last():
     done = lowered(gated, (K, N))
     taken = [seen.candidates[0].template for seen in done.seen]
     assert taken == ["aten::mm", "triton::mm"]
-
-
-def test_it_saves_the_writing_and_the_reading_of_the_output():
-    def net(a, b):
-        return torch.relu(a @ b)
-
-    moved_us = 2 * M * N * 2 / (H200.memory_gb_s * 1e3) + LAUNCH_US
-    assert takes_triton(lowered(net, aten=LIMIT + 0.01 - moved_us))
-    assert not takes_triton(lowered(net, aten=LIMIT - 0.01 - moved_us))
-
-
-def test_a_product_that_is_needed_itself_saves_only_the_reading():
-    problem = Problem.make("mm", M, N, K, "bfloat16")
-    whole, part = Epilogue(writes=1, reads=1), Epilogue(writes=0, reads=1)
-    assert part.saved_us(problem, H200) < whole.saved_us(problem, H200)
-
-    def both(a, b):
-        product = a @ b
-        return product, torch.relu(product)
-
-    saved = part.saved_us(problem, H200)
-    assert takes_triton(lowered(both, aten=LIMIT + 0.01 - saved))
-    assert not takes_triton(lowered(both, aten=LIMIT - 0.01 - saved))
 
 
 def test_an_epilogue_that_costs_more_than_the_product_is_not_fused():

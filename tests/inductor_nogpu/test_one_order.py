@@ -263,7 +263,11 @@ def test_a_product_of_no_proven_order_is_refused_with_a_sentence():
 
 
 def test_what_the_option_does_not_cover_is_refused(proven, monkeypatch):
-    assert "of one column" in refused(lambda: (torch.mm, (empty(16, K), empty(1, K).t())))
+    for how in ({}, {"diode_fallback_to_autotune": True}):  # nothing is searched either
+        why = refused(lambda: (torch.mm, (empty(16, K), empty(1, K).t())), **how)
+        assert "of one column" in why
+    of_any_depth = lambda: (torch.mm, (empty(300, K), marked(empty(K, 600), 1)))  # noqa: E731
+    assert "N or K is dynamic" in refused(of_any_depth)
     for mode in MODES.values():
         why = refused(lambda: (torch.addmm, (empty(1), empty(16, K), empty(N, K).t())), **mode)
         assert "one element" in why
@@ -303,11 +307,6 @@ def test_without_tritons_kernels_every_product_is_refused(build, mode, proven):
     refused(build, **MODES[mode], max_autotune_gemm_backends="ATEN")
 
 
-def test_a_refused_product_is_not_searched_for(proven):
-    searching = {"diode_fallback_to_autotune": True, "max_autotune": True}
-    refused(lambda: (torch.mm, (empty(16, K), empty(1, K).t())), **searching)
-
-
 def test_nothing_is_fused_behind_a_product(proven):
     def build():
         return lambda a, b: torch.relu(a @ b), (empty(256, K), empty(K, N))
@@ -315,11 +314,6 @@ def test_nothing_is_fused_behind_a_product(proven):
     assert lower(build, options={"fast_autotune": True}).sources[0].count("def triton_") == 1
     source = lower(build, options=INVARIANT).sources[0]
     assert source.count("def triton_") == 2
-
-
-def test_a_dynamic_inner_size_is_refused(proven):
-    why = refused(lambda: (torch.mm, (empty(300, K), marked(empty(K, 600), 1))))
-    assert "N or K is dynamic" in why
 
 
 def test_the_fingerprint_has_the_option_and_the_proven_orders(proven):

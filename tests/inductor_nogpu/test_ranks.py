@@ -22,6 +22,7 @@ import diode_engine
 from diode_engine.choosing import policy
 from diode_engine.choosing.fingerprint import Fingerprint
 from diode_engine.cli import doctor
+from diode_engine.core.hardware import H200
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.hook import ranks
@@ -69,7 +70,8 @@ def test_a_fingerprint_changes_with_all_that_a_choice_depends_on(monkeypatch):
 
 @pytest.mark.usefixtures("predictor")
 def test_the_status_and_doctor_show_the_fingerprint(tmp_path):
-    status = diode_engine.get_integration_status()
+    status = json.loads(json.dumps(diode_engine.get_integration_status()))
+    assert (status["hardware"]["name"], status["torch"]) == (H200.name, torch.__version__)
     assert status["fingerprint"] == read_fingerprint().to_dict()
     assert status["fingerprint"]["parts"]["model"] == "fixed"
     _, why = dict(doctor._checks(location_of(tmp_path / "a.db")))["fingerprint"]

@@ -33,6 +33,8 @@ from tests.inductor_nogpu.conftest import (
 from tests.inductor_nogpu.test_capture import PROGRAM
 from tests.inductor_nogpu.test_grouped import experts, sizes
 
+pytestmark = pytest.mark.usefixtures("predictor")
+
 
 @pytest.fixture
 def report():
@@ -58,7 +60,7 @@ def net() -> tuple[Any, Sequence[torch.Tensor]]:
     return without_data(torch.nn.Sequential(Block(), Block())), [empty(128, 1024)]
 
 
-def test_products_have_counts_places_and_the_choices(predictor, report):
+def test_products_have_counts_places_and_the_choices(report):
     lower(net)
     found = report()
     assert [(p.name.split()[0], p.count, p.outcome) for p in found.products] == [
@@ -78,7 +80,6 @@ def test_products_have_counts_places_and_the_choices(predictor, report):
     assert [(g.phase, g.mode) for g in found.graphs] == [("inference", "max-autotune")]
 
 
-@pytest.mark.usefixtures("predictor")
 def test_in_the_default_mode_it_says_what_diode_would_choose(report):
     lower(net, mode="default")
     found = report()
@@ -122,7 +123,7 @@ def test_noting_changes_no_program(predictor, report):
     assert (lowered.seen, len(stock.asked)) == (watched.seen, asked)
 
 
-def test_forward_and_backward_are_in_one_report(predictor, report):
+def test_forward_and_backward_are_in_one_report(report):
     net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Linear(512, 64)).bfloat16()
     lower_step(net, torch.randn(128, 256, dtype=torch.bfloat16), max_autotune_gemm=True)
     found = report()
@@ -135,7 +136,6 @@ def test_forward_and_backward_are_in_one_report(predictor, report):
     assert {p.outcome for p in found.products} == {Outcome.CHOSEN}
 
 
-@pytest.mark.usefixtures("predictor")
 def test_reports_inside_each_other_have_the_same_graphs(report):
     with diode_engine.report() as inner:
         lower(net)
@@ -143,7 +143,6 @@ def test_reports_inside_each_other_have_the_same_graphs(report):
     assert len(report().graphs) == 1
 
 
-@pytest.mark.usefixtures("predictor")
 def test_a_second_compile_with_a_dynamic_size_is_another_graph(report):
     lower(net)
     lower(net, dynamic=True)
@@ -154,7 +153,6 @@ def test_a_second_compile_with_a_dynamic_size_is_another_graph(report):
     assert found.search_candidates == sum(sizes.values())  # a search times each problem once
 
 
-@pytest.mark.usefixtures("predictor")
 def test_the_mode_of_a_graph_is_the_program_s(report):
     lower(net, mode="default", options={"fast_autotune": True})
     lower(net, mode="default")
@@ -165,7 +163,6 @@ def test_the_mode_of_a_graph_is_the_program_s(report):
     assert "4 of 8 products were compiled in the default mode" in found.notes[0]
 
 
-@pytest.mark.usefixtures("predictor")
 @pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
 def test_products_of_groups_are_there(mode, report):
     lower(experts(), mode=mode)
@@ -175,7 +172,6 @@ def test_products_of_groups_are_there(mode, report):
     assert product.outcome is (Outcome.CHOSEN if asked else Outcome.PREDICTED)
 
 
-@pytest.mark.usefixtures("predictor")
 def test_what_is_asked_outside_the_program_is_no_product_of_it(report):
     def sum_of_products():
         return (lambda a, b, c, d: a @ b + c @ d), [empty(256, 256)] * 4
@@ -206,7 +202,6 @@ def test_what_is_left_has_its_reason(report):
     assert last.name.startswith("mm of")
 
 
-@pytest.mark.usefixtures("predictor")
 def test_a_part_of_a_program_is_reported_and_kept():
     with diode_engine.report() as program:
         lower(net)
@@ -219,7 +214,6 @@ def test_a_part_of_a_program_is_reported_and_kept():
     assert [record.read(path) for path in record.list_reports()] == [kept]
 
 
-@pytest.mark.usefixtures("predictor")
 def test_a_report_that_cannot_be_kept_does_not_end_the_program(diode_home, caplog):
     diode_home.mkdir()
     (diode_home / "reports").write_text("in the way")
@@ -229,7 +223,6 @@ def test_a_report_that_cannot_be_kept_does_not_end_the_program(diode_home, caplo
     assert "The report was not written" in caplog.text
 
 
-@pytest.mark.usefixtures("predictor")
 def test_a_failing_note_does_not_disturb():
     plain = lower(net)
 
