@@ -303,7 +303,8 @@ def test_a_model_that_cannot_be_loaded_when_something_is_compiled(stock, monkeyp
 
 
 @pytest.mark.usefixtures("predictor")
-def test_choices_whose_methods_are_functions_are_not_diodes():
+def test_choices_of_another_kind_on_top():
+    """Of somebody's, whose methods are functions."""
     methods = dict.fromkeys(("get_template_configs", "_finalize_template_configs"), raising)
     with V.set_choices_handler(SimpleNamespace(**methods)):
         assert current_chooser() is None
