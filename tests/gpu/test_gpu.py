@@ -30,35 +30,22 @@ OPS = {
 }
 
 
-def predicted_us(op, args):
+def predicted_us(problem):
     """By candidate that fits, the time that the shipped model predicts; and the one that a compile
     should take."""
     from diode_engine.choosing.policy import Policy
     from diode_engine.core.hardware import detect
-    from diode_engine.core.operand import Bias, Operand
-    from diode_engine.core.problem import Problem
     from diode_engine.core.resources import fits
     from diode_engine.inductor.lowering import kernels
     from diode_engine.registry import load_predictor
 
-    a, b = args[-2:]
-    bias = Bias.NONE
-    if len(args) == 3:
-        bias = Bias.VECTOR if args[0].dim() == 1 else Bias.MATRIX
-    (m, k), n = a.shape[-2:], b.shape[-1]
-    dtype = str(a.dtype).removeprefix("torch.")
-    problem = Problem(
-        op, a.shape[0] if a.dim() == 3 else 1, m, n, k, dtype, dtype,
-        Operand.from_strides(m, k, a.stride()[-2:]), Operand.from_strides(k, n, b.stride()[-2:]),
-        False, bias,
-    )  # fmt: skip
-    with kernels.graph_for(problem, a.device) as operands:
+    with kernels.graph_for(problem, torch.device("cuda", 0)) as operands:
         offered = list(kernels.offered(problem.op, operands, optional=False))
     fit = fits(problem, offered, detect())
     offered = [c for c, ok in zip(offered, fit, strict=True) if ok]
-    model = load_predictor(detect())
-    us = model.predict_us(problem, offered)
-    (index,), _ = Policy().compare(model.predict(problem, offered)).choose()
+    prediction = load_predictor(detect()).predict(problem, offered)
+    (index,), _ = Policy().compare(prediction).choose()
+    us = prediction.predicted_us
     return {c: t for c, t in zip(offered, us, strict=True) if t == t}, offered[index]
 
 
@@ -73,8 +60,9 @@ def test_the_models_kernel_is_taken_and_right(op, dtype, diode):
     stats = diode.get_stats()
     assert stats["model_selections"] == 1
     assert stats["fallbacks"] == 0
-    ((best,),) = (selection.candidates for selection in profile.selections)
-    us, expected = predicted_us(op, args)
+    (choice,) = profile.selections
+    (best,) = choice.candidates
+    us, expected = predicted_us(choice.problem)
     assert best.is_extern == expected.is_extern
     # Inductor may list the candidates in several parts, of which each has a shortlist of its own.
     assert us[best] == pytest.approx(us[expected], rel=0.03)
