@@ -66,25 +66,34 @@ def theirs():
         diode_engine.uninstall_diode_choices()
 
 
-def test_all_threads_have_the_choices():
-    asked, installed = threading.Event(), threading.Event()
-    seen: list[Any] = []
+def seen_around(change: Callable[[], Any], look: Callable[[], T]) -> list[T]:
+    """What a thread sees before and after a change that another thread makes."""
+    looked, changed = threading.Event(), threading.Event()
+    seen: list[T] = []
 
-    def waits():
-        seen.append(V.choices.get_ktc.__self__)  # has a copy of the stock choices from now on
-        asked.set()
-        installed.wait()
-        seen.append(V.choices.get_ktc.__self__)
+    def looks() -> None:
+        seen.append(look())
+        looked.set()
+        changed.wait()
+        seen.append(look())
 
-    thread = threading.Thread(target=waits)
+    thread = threading.Thread(target=looks)
     thread.start()
-    asked.wait()
-    diode_engine.install_diode_choices(predictor=FixedPredictor())
-    installed.set()
+    looked.wait()
+    change()
+    changed.set()
     thread.join()
-    assert type(seen[0]) is InductorChoices
-    assert isinstance(seen[1], DiodeInductorChoices)
-    assert in_thread(lambda: V.choices.get_ktc.__self__) is seen[1]
+    return seen
+
+
+def test_all_threads_have_the_choices():
+    def choices():
+        return V.choices.get_ktc.__self__  # a thread keeps a copy of them
+
+    before, after = seen_around(lambda: install(FixedPredictor()), choices)
+    assert type(before) is InductorChoices
+    assert isinstance(after, DiodeInductorChoices)
+    assert in_thread(choices) is after
 
 
 def test_uninstalling_puts_everything_back():
@@ -205,23 +214,10 @@ def test_the_cache_key_names_model_and_options():
 
 
 def test_a_thread_that_has_read_its_config_reads_it_again():
-    read, changed = threading.Event(), threading.Event()
-    hashes: list[bytes] = []
-
-    def waits():
-        hashes.append(config.get_hash())  # torch keeps it for this thread
-        read.set()
-        changed.wait()
-        hashes.append(config.get_hash())
-
-    diode_engine.install_diode_choices(predictor=FixedPredictor(identity="a"))
-    thread = threading.Thread(target=waits)
-    thread.start()
-    read.wait()
-    diode_engine.install_diode_choices(predictor=FixedPredictor(identity="b"))
-    changed.set()
-    thread.join()
-    assert hashes[0] != hashes[1]
+    install(FixedPredictor(identity="a"))
+    # torch keeps the hash for the thread
+    before, after = seen_around(lambda: install(FixedPredictor(identity="b")), config.get_hash)
+    assert before != after
 
 
 def test_saved_options_do_not_bring_an_old_key_back():
