@@ -42,10 +42,7 @@ def test_flex_attention_forward_and_backward(mask, head, diode):
     q, k, v = (draw(batch, heads, length, head).requires_grad_() for _ in range(3))
     blocks = None if mask is None else create_block_mask(mask, None, None, length, length)
 
-    def step(q: Any, k: Any, v: Any) -> Any:
-        return flex_attention(q, k, v, block_mask=blocks)
-
-    result = searched_nothing(step, q, k, v)
+    result = searched_nothing(lambda q, k, v: flex_attention(q, k, v, block_mask=blocks), q, k, v)
     grads = torch.autograd.grad(result.float().square().sum(), (q, k, v))
     exact = [t.detach().double().requires_grad_() for t in (q, k, v)]
     allowed = None
@@ -69,10 +66,7 @@ def test_flex_attention_decoding(diode):
 
     q, k, v = draw(8, 32, 1, 128), draw(8, 8, 4096, 128), draw(8, 8, 4096, 128)
 
-    def step(q: Any, k: Any, v: Any) -> Any:
-        return flex_attention(q, k, v, enable_gqa=True)
-
-    result = searched_nothing(step, q, k, v)
+    result = searched_nothing(lambda q, k, v: flex_attention(q, k, v, enable_gqa=True), q, k, v)
     exact = [t.double() for t in (q, k.repeat_interleave(4, 1), v.repeat_interleave(4, 1))]
     assert error(result, torch.nn.functional.scaled_dot_product_attention(*exact)) < 1e-2
     if "H200" in torch.cuda.get_device_name():
@@ -131,11 +125,7 @@ def test_products_of_int8(diode):
 
 def test_a_sum_of_two_products(diode):
     a, b, c, d = (draw(512, 512) for _ in range(4))
-
-    def both(a: Any, b: Any, c: Any, d: Any) -> Any:
-        return a @ b + c @ d
-
-    result = searched_nothing(both, a, b, c, d)
+    result = searched_nothing(lambda a, b, c, d: a @ b + c @ d, a, b, c, d)
     exact = a.double() @ b.double() + c.double() @ d.double()
     assert error(result, exact) < 1e-2
     assert diode.get_stats()["fallbacks"] == 0

@@ -362,22 +362,21 @@ def timed(bench, work, candidates):
         return time_all(bench, work, candidates)
 
 
+LAUNCHED = [
+    Problem.make("mm", 96, 80, 512, "float32"),
+    Problem.make("addmm", 96, 80, 512, "float32", b_layout="col"),
+    Problem.make("baddbmm", 64, 80, 64, "float32", B=3, a_layout="col"),
+    Problem.make("bmm", 65, 81, 67, "float32", B=2),
+    Problem.make("int_mm", 96, 80, 512, "int8", b_layout="col"),
+    Problem.make("scaled_mm", 96, 80, 512, E4M3, scaling="row", fast_accum=True),
+    Problem.make("scaled_mm", 96, 80, 512, E4M3, bias="vector", b_dtype="float8_e5m2"),
+]
+
+
 @pytest.mark.parametrize(
     ("problem", "template"),
     [
-        (Problem.make("mm", 96, 80, 512, "float32"), "triton::mm"),
-        (Problem.make("addmm", 96, 80, 512, "float32", b_layout="col"), "triton::mm"),
-        (Problem.make("baddbmm", 64, 80, 64, "float32", B=3, a_layout="col"), "triton::bmm"),
-        (Problem.make("bmm", 65, 81, 67, "float32", B=2), "triton::bmm"),
-        (Problem.make("int_mm", 96, 80, 512, "int8", b_layout="col"), "triton::mm"),
-        (
-            Problem.make("scaled_mm", 96, 80, 512, E4M3, scaling="row", fast_accum=True),
-            "triton::mm",
-        ),
-        (
-            Problem.make("scaled_mm", 96, 80, 512, E4M3, bias="vector", b_dtype="float8_e5m2"),
-            "triton::mm",
-        ),
+        *((p, "triton::bmm" if p.op.batched else "triton::mm") for p in LAUNCHED),
         pytest.param(
             Problem.make("scaled_mm", 96, 80, 512, "float8_e5m2", out_dtype="float32"),
             "triton::scaled_mm_device_tma_epilogue_scaling",
@@ -506,16 +505,13 @@ def test_nothing_is_judged_by_its_first_launch(on_the_cpu):
 
         return TimedKernel(launch)
 
-    fast, loaded_late, much_slower = (
-        timed_kernel(10, 10),
-        timed_kernel(50_000, 12),
-        timed_kernel(900, 800),
-    )
+    times = (10, 10), (50_000, 12), (900, 800)
+    _, loaded_late, much_slower = timed = [timed_kernel(*each) for each in times]
     timer = DirectTimer(torch.device("cpu"), 1000, 1024)
-    for each in (fast, loaded_late, much_slower):
+    for each in timed:
         timer.once(each, None)()
     operands = SimpleNamespace(rotates=True, next=lambda: None)
-    timer.time_in_turn([fast, loaded_late, much_slower], operands)
+    timer.time_in_turn(timed, operands)
     assert (loaded_late.best, loaded_late.timing().repeats) == (13, 23)
     assert much_slower.times == [801]
 

@@ -192,10 +192,7 @@ def test_inductors_generators_fail_for_diode_alone(place, rebuilt, library, pred
 
     if not rebuilt:  # another library's hook: Diode reads what Inductor lists
         hook = InductorChoices._finalize_template_configs
-
-        def theirs(self, *args, **kwargs):
-            return hook(self, *args, **kwargs)
-
+        theirs = lambda *args, **kwargs: hook(*args, **kwargs)  # noqa: E731
         monkeypatch.setattr(InductorChoices, "_finalize_template_configs", theirs)
     get_ktc = InductorChoices.get_ktc
 
@@ -217,10 +214,8 @@ def test_inductors_generators_fail_for_diode_alone(place, rebuilt, library, pred
 
     if "rendered" in place or place == "declined":
         monkeypatch.setattr(TritonTemplate, "choice_or_none", render)
-    elif rebuilt:
-        monkeypatch.setattr(space._Configs, "read", lambda *_: None)  # it is listed
-        monkeypatch.setattr(InductorChoices, "get_ktc", generators)
     else:
+        monkeypatch.setattr(space._Configs, "read", lambda *_: None)  # it is listed
         monkeypatch.setattr(InductorChoices, "get_ktc", generators)
     assert program(mm) == library[mm]
     assert diode_engine.get_stats()["fallback_error"] == 1
