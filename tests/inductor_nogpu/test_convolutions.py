@@ -13,24 +13,12 @@ from torch._inductor import config
 import diode_engine
 from diode_engine.inductor.hook import options
 from diode_engine.inductor.without_gpu import Lowered, lower
-from tests.inductor_nogpu.conftest import FixedPredictor
-
-# a tile that is not suspected to spill in float32
-TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_stages": 3, "num_warps": 4}
-LIBRARY, TRITON = 0.5, 5.0  # what ATen takes so that it, or the tile, is taken
-
-
-@contextlib.contextmanager
-def installed(aten: float = TRITON, **options: Any) -> Iterator[FixedPredictor]:
-    predictor = FixedPredictor(best=TILE, aten=aten)
-    with diode_engine.diode_choices(predictor=predictor, **({"top_k_configs": 1} | options)):
-        yield predictor
+from tests.inductor_nogpu.conftest import LIBRARY, TRITON, install_times
 
 
 @pytest.fixture(autouse=True)
 def _with_triton():
-    with installed():
-        yield
+    install_times(TRITON)
 
 
 @contextlib.contextmanager
@@ -85,12 +73,12 @@ def test_a_convolution_becomes_a_product_where_both_round_alike():
 @pytest.mark.parametrize("top_k", [1, 3])
 def test_a_product_that_a_library_would_compute_stays_a_convolution(bias, top_k):
     build = convolution(torch.bfloat16, bias=bias)
-    with installed(TRITON, top_k_configs=top_k):
-        assert is_product(lower(build))
-        assert diode_engine.get_stats()["convolutions_kept"] == 0
-    with installed(LIBRARY, top_k_configs=top_k) as predictor:
-        assert not is_product(lower(build))
-        assert diode_engine.get_stats()["convolutions_kept"] == 1
+    install_times(TRITON, top_k_configs=top_k)
+    assert is_product(lower(build, benchmark=lambda _: 1.0))
+    assert diode_engine.get_stats()["convolutions_kept"] == 0
+    predictor = install_times(LIBRARY, top_k_configs=top_k)
+    assert not is_product(lower(build))
+    assert diode_engine.get_stats()["convolutions_kept"] == 1
     asked = {problem for problem, _ in predictor.asked}
     assert [(p.op, p.M, p.N, p.K, p.b.layout) for p in asked] == [
         ("addmm" if bias else "mm", 8 * 28 * 28, 512, 256, "col")
@@ -103,33 +91,31 @@ def test_a_weight_may_be_computed(aten):
         function, (x, weight, bias) = convolution(torch.bfloat16)()
         return lambda x, w, b: function(x, w.to(x.dtype), b), (x, weight.float(), bias)
 
-    with installed(aten):
-        assert is_product(lower(build)) == (aten == TRITON)
-        assert diode_engine.get_stats()["fallback_error"] == 0
+    install_times(aten)
+    assert is_product(lower(build)) == (aten == TRITON)
+    assert diode_engine.get_stats()["fallback_error"] == 0
 
 
 def test_what_was_decided_under_other_options_does_not_count():
     build = convolution(torch.bfloat16)
-    with installed(TRITON):
-        assert is_product(lower(build))
-        with config.patch(max_autotune_gemm_backends="ATEN"):
-            assert not is_product(lower(build))
-        assert is_product(lower(build))
-        assert diode_engine.get_stats()["convolutions_kept"] == 1
+    assert is_product(lower(build))
+    with config.patch(max_autotune_gemm_backends="ATEN"):
+        assert not is_product(lower(build))
+    assert is_product(lower(build))
+    assert diode_engine.get_stats()["convolutions_kept"] == 1
 
 
 def test_an_op_that_the_model_does_not_know_is_left_to_inductor():
-    with installed(LIBRARY) as predictor:
-        predictor.ops = frozenset({"mm"})
-        lowered = lower(convolution(torch.bfloat16), benchmark=lambda candidate: 1.0)
-    assert is_product(lowered)
+    install_times(LIBRARY).ops = frozenset({"mm"})
+    assert is_product(lower(convolution(torch.bfloat16), benchmark=lambda candidate: 1.0))
 
 
 @pytest.mark.parametrize(
     "options", [{"conv_1x1_as_mm": True}, {"max_autotune_gemm_backends": "TRITON"}]
 )
 def test_a_program_may_ask_for_products(options):
-    with installed(LIBRARY), tf32(products=False, convolutions=True):
+    install_times(LIBRARY)
+    with tf32(products=False, convolutions=True):
         assert is_product(lower(convolution(), options=options, benchmark=lambda candidate: 1.0))
         assert is_product(lower(convolution(torch.bfloat16), options=options))
 

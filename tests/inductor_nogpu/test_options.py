@@ -54,16 +54,14 @@ def test_every_option_can_be_set_as_inductors_own(option):
         torch.compile(lambda x: x, options={option.name: None})
 
 
-PRINT = """
-import diode_engine, torch, logging
-from torch._inductor import config
-print([getattr(config, o.name) for o in diode_engine.inductor.hook.options.OPTIONS])
-"""
-
-
 def test_the_environment_sets_the_options():
+    program = (
+        "from diode_engine.inductor.hook.options import OPTIONS\n"
+        "from torch._inductor import config\n"
+        "print([getattr(config, option.name) for option in OPTIONS])"
+    )
     said = run_python(
-        PRINT, DIODE_FAST_AUTOTUNE="1", DIODE_TOP_K="1", DIODE_CONFIDENCE_THRESHOLD="0.75",
+        program, DIODE_FAST_AUTOTUNE="1", DIODE_TOP_K="1", DIODE_CONFIDENCE_THRESHOLD="0.75",
         DIODE_FALLBACK_TO_AUTOTUNE="true", DIODE_CACHE_PREDICTIONS="0",
         DIODE_FUSION_AWARE="nonsense", DIODE_FROZEN_CHOICES="file",
     )  # fmt: skip
