@@ -308,12 +308,9 @@ def test_the_backends_that_a_program_names_are_searched(backends):
 
 def test_a_bias_of_one_element_is_read_as_in_plain_torch_compile():
     """max-autotune offers the library's call with the expanded bias only."""
-
-    def build():
-        return torch.addmm, (empty(1), empty(512, 128), empty(1, 128).t())
-
     install(FixedPredictor(aten=5.0))
-    (source,) = lower(build).sources
+    product = lambda: (torch.addmm, (empty(1), empty(512, 128), empty(1, 128).t()))  # noqa: E731
+    (source,) = lower(product).sources
     assert "extern_kernels.addmm(arg0_1, arg1_1, arg2_1" in source
     assert diode_engine.get_stats()["model_selections"] == 0
 
@@ -397,8 +394,7 @@ def test_decompose_k_is_a_candidate_like_any_other():
 
 
 def test_what_is_left_to_inductor_is_split_as_without_diode():
-    def build():
-        return torch.mm, (empty(32, 20160), empty(20160, 96))
+    build = lambda: (torch.mm, (empty(32, 20160), empty(20160, 96)))  # noqa: E731
 
     def splits():
         asked = {"diode_fallback_to_autotune": True}

@@ -32,29 +32,24 @@ def scaled(
     *scales: tuple[int, ...], b: torch.dtype = F8, bias: bool = False, **keywords: Any
 ) -> Callable[[], Any]:
     def build() -> Any:
-        def f(*tensors: torch.Tensor) -> torch.Tensor:
-            return torch._scaled_mm(*tensors, **keywords)
-
         operands = [empty(512, 1024), empty(256, 1024, dtype=b).t()]
         operands += [empty(*size, dtype=torch.float32) for size in scales]
-        return f, [*operands, *([empty(256, dtype=torch.bfloat16)] if bias else [])]
+        function = functools.partial(torch._scaled_mm, **keywords)
+        return function, [*operands, *([empty(256, dtype=torch.bfloat16)] if bias else [])]
 
     return build
 
 
 def whole() -> Any:
-    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return torch._int_mm(a, b)
-
-    return f, (empty(512, 1024, dtype=torch.int8), empty(256, 1024, dtype=torch.int8).t())
+    return torch._int_mm, (
+        empty(512, 1024, dtype=torch.int8),
+        empty(256, 1024, dtype=torch.int8).t(),
+    )
 
 
 def two() -> Any:
-    def f(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-        return a @ b + c @ d
-
-    made = [empty(*size, dtype=torch.bfloat16) for size in ((512, 1024), (256, 1024)) * 2]
-    return f, (made[0], made[1].t(), made[2], made[3].t())
+    a, b, c, d = (empty(*size, dtype=torch.bfloat16) for size in ((512, 1024), (256, 1024)) * 2)
+    return (lambda a, b, c, d: a @ b + c @ d), (a, b.t(), c, d.t())
 
 
 def made(op: str, dtype: str, **fields: Any) -> Problem:
@@ -115,10 +110,7 @@ def test_no_kernel_is_taken_that_reads_other_scales(scaling):
     problem = made("scaled_mm", E4M3, scaling=scaling)
 
     def build():
-        def f(*tensors):
-            return torch._scaled_mm(*tensors, out_dtype=torch.bfloat16)
-
-        return f, tensors_of(problem)
+        return functools.partial(torch._scaled_mm, **BF16), tensors_of(problem)
 
     best = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8}
     predictor = FixedPredictor(best=best)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -321,10 +322,11 @@ def scalar_bias() -> tuple[Any, Sequence[torch.Tensor]]:
 
 
 def halved() -> tuple[Any, Sequence[torch.Tensor]]:
-    def f(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return torch.baddbmm(c, a, b, beta=0.5)
-
-    return f, (empty(16, 64, 1), empty(16, 64, 128), empty(16, 128, 64))
+    return partial(torch.baddbmm, beta=0.5), (
+        empty(16, 64, 1),
+        empty(16, 64, 128),
+        empty(16, 128, 64),
+    )
 
 
 @pytest.mark.parametrize("build", [scalar_bias, halved])

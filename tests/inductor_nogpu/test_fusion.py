@@ -129,10 +129,7 @@ def test_without_epilogue_fusion_there_is_nothing_to_save():
 
 
 def test_what_follows_two_products_is_fused_into_the_last():
-    def gated(a, b, c):
-        return F.silu(a @ b) * (a @ c)
-
-    done = lowered(gated, (K, N))
+    done = lowered(lambda a, b, c: F.silu(a @ b) * (a @ c), (K, N))
     taken = [seen.candidates[0].template for seen in done.seen]
     assert taken == ["aten::mm", "triton::mm"]
 
@@ -144,11 +141,8 @@ def test_an_epilogue_that_costs_more_than_the_product_is_not_fused():
     heavy = Epilogue(writes=1, reads=1, instructions=100)
     assert heavy.saved_us(problem, H200) < -100.0  # more than the library's 99.9 µs
 
-    def net(a, b):
-        product = a @ b
-        return torch.erf(torch.erf(product))
-
     install_aten(99.9)
+    net = lambda a, b: torch.erf(torch.erf(a @ b))  # noqa: E731
     done = lower(lambda: (net, (empty(m, k), empty(k, n))))
     assert not takes_triton(done)
 

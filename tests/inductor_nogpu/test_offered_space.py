@@ -132,10 +132,7 @@ def test_a_space_that_differs_from_inductors_is_noticed(monkeypatch):
 def test_then_the_choice_is_among_what_inductor_lists(predictor, monkeypatch):
     _leave_out_large_tiles(monkeypatch)  # of which the predictor's best is one
 
-    def build():
-        return torch.mm, tuple(torch.empty(512, 512, device="cuda") for _ in "ab")
-
-    [seen] = lower(build).seen
+    [seen] = lower(lambda: (torch.mm, [torch.empty(512, 512, device="cuda") for _ in "ab"])).seen
     assert [c.template for c in seen.candidates] == ["aten::mm"]
     assert len(predictor.asked) == 2
     assert predictor.asked[1][1] < predictor.asked[0][1]
@@ -156,10 +153,7 @@ def test_a_choice_needs_no_list(predictor, monkeypatch, op):
         heuristics.MMTemplateConfigMixin, "_convert_config_to_template_kwargs", noted
     )
 
-    def build():
-        return getattr(torch, op), tensors_of(problem)
-
-    [seen] = lower(build).seen
+    [seen] = lower(lambda: (getattr(torch, op), tensors_of(problem))).seen
     assert [c.template for c in seen.candidates] == ["triton::bmm" if op.batched else "triton::mm"]
     assert len(made) == 1
     assert sum(n for _, n in predictor.asked) > 700  # that fit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -136,22 +137,20 @@ def test_all_batches_of_a_layer_in_8_bits_get_kernels_of_one_order(fast, by_rows
     prove([eight])
 
     def build(m):
-        def f(*tensors):
-            return torch._scaled_mm(*tensors, out_dtype=torch.bfloat16, use_fast_accum=fast)
-
+        function = partial(torch._scaled_mm, out_dtype=torch.bfloat16, use_fast_accum=fast)
         sizes = ((m, 1), (1, N)) if by_rows else ((), ())
         scales = [empty(*size, dtype=torch.float32) for size in sizes]
-        return f, [empty(m, K, dtype=F8), empty(N, K, dtype=F8).t(), *scales]
+        return function, [empty(m, K, dtype=F8), empty(N, K, dtype=F8).t(), *scales]
 
     choices = [choose(lambda m=m: build(m)) for m in SIZES]
     assert {order(choice) for choice in choices} == {eight}
     assert diode_engine.get_stats()["fallbacks"] == 0
 
     def build_dynamic():
-        f, tensors = build(512)
+        function, tensors = build(512)
         for tensor in (tensors[0], *(tensors[2:3] if by_rows else ())):
             marked(tensor, 0)
-        return f, tensors
+        return function, tensors
 
     for how in ({"build": lambda: build(512)}, {"build": build_dynamic, "dynamic": None}):
         kernels = program(**how, options=INVARIANT).split("tl.dot(a, b")[1:]

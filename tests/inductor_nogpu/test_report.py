@@ -166,10 +166,7 @@ def test_products_of_groups_are_there(mode, report):
 
 
 def test_what_is_asked_outside_the_program_is_no_product_of_it(report):
-    def sum_of_products():
-        return (lambda a, b, c, d: a @ b + c @ d), [empty(256, 256)] * 4
-
-    lower(sum_of_products)
+    lower(lambda: ((lambda a, b, c, d: a @ b + c @ d), [empty(256, 256)] * 4))
     found = report()
     assert (found.active, [p.name.split()[0] for p in found.products]) == (True, ["mm", "addmm"])
 
@@ -182,12 +179,9 @@ def test_a_bias_of_one_element_is_left_with_its_reason(predictor, report):
 
 
 def test_what_is_left_has_its_reason(report):
-    def integers():
-        return torch.mm, [empty(64, 64, dtype=torch.int16)] * 2
-
     diode_engine.install_diode_choices(predictor=SPEECHLESS)
     lower(net)
-    lower(integers)
+    lower(lambda: (torch.mm, [empty(64, 64, dtype=torch.int16)] * 2))
     first, _, last = report().products
     assert (first.outcome, first.kernel, first.saved_us) == (Outcome.LEFT, None, 0.0)
     assert first.why.startswith("the model has no prediction for addmm")
