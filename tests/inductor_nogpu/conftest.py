@@ -188,15 +188,19 @@ def tensors_of(problem: Problem) -> list[torch.Tensor]:
     ]
 
 
+def build_of(
+    function: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype = torch.bfloat16
+) -> Build:
+    """A program of this function of tensors of these shapes."""
+    return lambda: (function, [empty(*shape, dtype=dtype) for shape in shapes])
+
+
 # A program of one product of each op, of 512×1024 by 1024×768.
 OPS: dict[str, Build] = {
-    "mm": lambda: (torch.mm, (empty(512, 1024), empty(1024, 768))),
-    "addmm": lambda: (torch.addmm, (empty(768), empty(512, 1024), empty(1024, 768))),
-    "bmm": lambda: (torch.bmm, (empty(4, 512, 1024), empty(4, 1024, 768))),
-    "baddbmm": lambda: (
-        torch.baddbmm,
-        (empty(4, 512, 768), empty(4, 512, 1024), empty(4, 1024, 768)),
-    ),
+    "mm": build_of(torch.mm, (512, 1024), (1024, 768)),
+    "addmm": build_of(torch.addmm, (768,), (512, 1024), (1024, 768)),
+    "bmm": build_of(torch.bmm, (4, 512, 1024), (4, 1024, 768)),
+    "baddbmm": build_of(torch.baddbmm, (4, 512, 768), (4, 512, 1024), (4, 1024, 768)),
 }
 gemm = OPS["mm"]
 

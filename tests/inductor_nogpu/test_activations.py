@@ -20,6 +20,7 @@ from diode_engine.reports.record import read
 from tests.inductor_nogpu.conftest import (
     LIBRARY,
     TRITON,
+    build_of,
     empty,
     install,
     install_times,
@@ -49,9 +50,7 @@ def called(act: Activation, *, rows: Sequence[int] = (4, 512), wide: int = 1024,
     def perceptron(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, v: torch.Tensor) -> Any:
         return then(act(first(x, w, b)), v)
 
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        return perceptron, [empty(*size, dtype=dtype) for size in sizes]
-
+    build = build_of(perceptron, *sizes, dtype=dtype)
     options = {"max_autotune_gemm": True} | how.get("options", {})
     (source,) = lower(build, mode="default", options=options, dynamic=how.get("dynamic")).sources
     return "\n".join(x for x in source.splitlines() if "extern_kernels." in x or ".run(" in x

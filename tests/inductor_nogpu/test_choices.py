@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +38,7 @@ from tests.inductor_nogpu.conftest import (
     SPEECHLESS,
     FixedPredictor,
     Rule,
+    build_of,
     called_first,
     empty,
     install,
@@ -146,17 +147,15 @@ def test_decompose_k_is_no_librarys_kernel(aten, taken):
     us = {"decompose_k": 1.0, "aten::mm": aten}
     predictor = Rule(lambda _, candidate: us.get(candidate.template, 9.0))
     install(predictor)
-    lowered = lower(lambda: (torch.mm, (empty(32, 8192), empty(8192, 32))))
+    lowered = lower(build_of(torch.mm, (32, 8192), (8192, 32)))
     assert lowered.seen[0].candidates[0].template == taken
 
 
 def test_a_remembered_choice_makes_the_same_program(predictor):
-    def build():
-        def biased(c, a, b):
-            return torch.relu(torch.addmm(c, a, b, alpha=2, beta=3))
+    def biased(c, a, b):
+        return torch.relu(torch.addmm(c, a, b, alpha=2, beta=3))
 
-        return biased, (empty(250), empty(500, 1000), empty(1000, 250))  # K % BLOCK_K != 0
-
+    build = build_of(biased, (250,), (500, 1000), (1000, 250))  # K % BLOCK_K != 0
     first, second = program(build), program(build)
     assert diode_engine.get_stats()["cache_hits"] > 0
     assert first == second
@@ -180,7 +179,7 @@ def test_a_size_without_a_hint_gets_the_library_s_kernel(predictor):
 def test_what_cannot_fit_is_never_chosen():
     huge = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 256, "num_stages": 5}
     install(FixedPredictor(best=huge))
-    lowered = lower(lambda: (torch.mm, [empty(2048, 2048, dtype=torch.float32) for _ in "ab"]))
+    lowered = lower(build_of(torch.mm, *[(2048, 2048)] * 2, dtype=torch.float32))
     assert lowered.seen[0].predicted_us != (1.0,)
     assert diode_engine.get_stats()["configs_filtered"] > 0
 
@@ -218,8 +217,7 @@ def stock(op: str, **options: Any) -> tuple[Candidate, ...]:
     return only_seen(lower(OPS[op], options=options, benchmark=lambda _: 1.0))
 
 
-def chain() -> tuple[Any, Sequence[torch.Tensor]]:
-    return lambda x, w: x @ w @ w @ w, (empty(512, 512), empty(512, 512))
+chain = build_of(lambda x, w: x @ w @ w @ w, (512, 512), (512, 512))
 
 
 def test_a_product_that_a_graph_repeats_is_chosen_once(predictor, monkeypatch):
@@ -242,12 +240,9 @@ def test_a_product_that_a_graph_repeats_is_chosen_once(predictor, monkeypatch):
 
 @pytest.mark.parametrize("how", [FAST, {}], ids=["fast", "searched"])
 def test_what_is_left_to_the_default_mode_is_not_chosen_from_memory(how):
-    def build():
-        args = empty(512), empty(512, 512), empty(512, 512)
-        return lambda b, x, w: torch.addmm(b, torch.addmm(b, x, w), w), args
-
-    only_libraries = Rule(lambda _, candidate: 5.0 if candidate.is_extern else np.nan)
-    install(only_libraries)
+    two = lambda b, x, w: torch.addmm(b, torch.addmm(b, x, w), w)  # noqa: E731
+    build = build_of(two, (512,), (512, 512), (512, 512))
+    install(Rule(lambda _, candidate: 5.0 if candidate.is_extern else np.nan))
     lower(build, **how)
     stats = diode_engine.get_stats()
     left = stats["fallback_no_prediction"]  # addmm asks three times from torch 2.13 on
@@ -317,7 +312,7 @@ def test_a_bias_of_one_element_is_read_as_in_plain_torch_compile():
 
 @pytest.mark.parametrize("how", [{}, FAST], ids=["max-autotune", "fast_autotune"])
 def test_a_problem_unknown_to_diode_gets_the_library_s_kernel(how, predictor):
-    integers = lambda: (torch.mm, [empty(64, 64, dtype=torch.int64) for _ in "ab"])  # noqa: E731
+    integers = build_of(torch.mm, (64, 64), (64, 64), dtype=torch.int64)
     (source,) = lower(integers, **how).sources
     assert "extern_kernels.mm" in source
     assert predictor.asked == []
@@ -387,14 +382,14 @@ def test_decompose_k_is_a_candidate_like_any_other():
     split = Rule(lambda _, candidate: 0.1 if candidate.config.get("k_split") == 16 else 5.0)
     install(split)
     for _ in range(2):
-        lowered = lower(lambda: (torch.mm, (empty(32, 8192), empty(8192, 32))))
+        lowered = lower(build_of(torch.mm, (32, 8192), (8192, 32)))
         chosen, inner = lowered.seen  # the batched product inside is lowered too
         assert chosen.candidates == (Candidate.make("decompose_k", k_split=16),)
         assert inner.predicted_us == (None,)
 
 
 def test_what_is_left_to_inductor_is_split_as_without_diode():
-    build = lambda: (torch.mm, (empty(32, 20160), empty(20160, 96)))  # noqa: E731
+    build = build_of(torch.mm, (32, 20160), (20160, 96))
 
     def splits():
         asked = {"diode_fallback_to_autotune": True}

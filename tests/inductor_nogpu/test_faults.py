@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -39,18 +39,14 @@ from tests.inductor_nogpu.conftest import (
     OPS,
     Build,
     FixedPredictor,
+    build_of,
     called_first,
-    empty,
     install,
     program,
     reopen_decision,
 )
 
-
-def mm() -> tuple[Any, Sequence[torch.Tensor]]:
-    return (lambda a, b: torch.relu(a @ b)), (empty(512, 1024), empty(1024, 768))
-
-
+mm = build_of(lambda a, b: torch.relu(a @ b), (512, 1024), (1024, 768))
 addmm = OPS["addmm"]
 
 
@@ -317,19 +313,14 @@ def test_fast_autotune_leaves_what_fails_to_the_default_mode(step, predictor, mo
     assert program(addmm, **FAST) == expected
 
 
-def scalar_bias() -> tuple[Any, Sequence[torch.Tensor]]:
-    return torch.addmm, (empty(), empty(512, 1024), empty(1024, 768))
-
-
-def halved() -> tuple[Any, Sequence[torch.Tensor]]:
-    return partial(torch.baddbmm, beta=0.5), (
-        empty(16, 64, 1),
-        empty(16, 64, 128),
-        empty(16, 128, 64),
-    )
-
-
-@pytest.mark.parametrize("build", [scalar_bias, halved])
+@pytest.mark.parametrize(
+    "build",
+    [
+        build_of(torch.addmm, (), (512, 1024), (1024, 768)),
+        build_of(partial(torch.baddbmm, beta=0.5), (16, 64, 1), (16, 64, 128), (16, 128, 64)),
+    ],
+    ids=["a scalar bias", "a bias that is halved"],
+)
 def test_what_only_the_default_mode_lowers_is_lowered_by_fast_autotune(build, predictor):
     """Inductor's max-autotune itself raises on some products."""
     program(build, **FAST)

@@ -3,7 +3,6 @@ operands whose layout is decided after the choice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,10 @@ import diode_engine
 from diode_engine.core.candidate import Candidate
 from diode_engine.inductor.without_gpu import lower
 from tests.inductor_nogpu.conftest import (
+    Build,
     FixedPredictor,
     Rule,
+    build_of,
     empty,
     install,
     preprocessing_by,
@@ -26,14 +27,9 @@ EPILOGUES = {"benchmark_epilogue_fusion": True}  # Inductor's default, which `lo
 PIPELINED = {"benchmark_epilogue_fusion": False, "pipeline_max_autotune_gemm": True}
 
 
-def moved(rows: int, k: int, columns: int) -> Callable[[], tuple[Any, Sequence[torch.Tensor]]]:
+def moved(rows: int, k: int, columns: int) -> Build:
     """A product of a sum that counts as row-major when it is chosen, and will be column-major."""
-
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        sizes = (k, rows), (k, rows), (k, columns)
-        return lambda x, y, w: (x.t() + y.t()) @ w, [empty(*size) for size in sizes]
-
-    return build
+    return build_of(lambda x, y, w: (x.t() + y.t()) @ w, (k, rows), (k, rows), (k, columns))
 
 
 def prefer(top_k: int, **us: float) -> None:
@@ -104,8 +100,7 @@ class Tma(FixedPredictor):
         return super().time(candidate) * (0.01 if "tma" in candidate.template else 1.0)
 
 
-def plain_sum() -> tuple[Any, Sequence[torch.Tensor]]:
-    return lambda x, y, w: (x + y) @ w, (empty(512, 1024), empty(512, 1024), empty(1024, 768))
+plain_sum = build_of(lambda x, y, w: (x + y) @ w, (512, 1024), (512, 1024), (1024, 768))
 
 
 # Then no other layout comes out, and a template is the one that was chosen.
@@ -139,9 +134,8 @@ def test_an_operand_that_descriptors_are_made_for_stays_as_it_is():
     assert fixed == [FIXED_WHEN_RENDERED, True]
 
 
-def product_of_product() -> tuple[Any, Sequence[torch.Tensor]]:
-    """Inductor gives the first one's rows of 1,032 elements a distance of 1,088."""
-    return lambda x, y, w: x @ y @ w, (empty(512, 256), empty(256, 1032), empty(1032, 768))
+# Inductor gives the first one's rows of 1,032 elements a distance of 1,088.
+product_of_product = build_of(lambda x, y, w: x @ y @ w, (512, 256), (256, 1032), (1032, 768))
 
 
 @pytest.mark.skipif(FIXED_WHEN_RENDERED, reason="torch 2.10 fixes a template's operands")

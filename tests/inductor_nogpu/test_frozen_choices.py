@@ -33,6 +33,7 @@ from tests.inductor_nogpu.conftest import (
     WGMMA,
     Build,
     FixedPredictor,
+    build_of,
     empty,
     gemm,
     marked,
@@ -80,7 +81,7 @@ def frozen_to(path: Path, *builds: Build, monkeypatch: Any, **how: Any) -> list[
 
 
 def layer(rows: int) -> Build:
-    return lambda: (torch.mm, (empty(rows, 1024), empty(1024, 768)))
+    return build_of(torch.mm, (rows, 1024), (1024, 768))
 
 
 def block(width: int = 1024) -> Build:
@@ -169,7 +170,7 @@ def test_a_product_that_is_missing_is_refused(path, monkeypatch):
     freeze(path, gemm)
     for op in ("addmm", "bmm"):
         assert f"it has no choice for {op} " in refusal(path, OPS[op], monkeypatch)
-    with_epilogue = lambda: (lambda a, b: torch.relu(a @ b), gemm()[1])  # noqa: E731
+    with_epilogue = build_of(lambda a, b: torch.relu(a @ b), (512, 1024), (1024, 768))
     assert "with an epilogue (writes 1" in refusal(path, with_epilogue, monkeypatch)
     assert "it has no choice for bmm " in refusal(path, OPS["bmm"], monkeypatch, **FAST)
 
@@ -258,7 +259,7 @@ def test_a_product_without_a_choice_stays_without(path, monkeypatch):
     assert 'kernel = "plain"\nwhy = "the model has no prediction for mm' in path.read_text()
     searching = {"diode_fallback_to_autotune": True}
     assert frozen_to(path, gemm, monkeypatch=monkeypatch, options=searching) == by_model
-    integers = lambda: (torch.mm, [empty(64, 64, dtype=torch.int16)] * 2)  # noqa: E731
+    integers = build_of(torch.mm, (64, 64), (64, 64), dtype=torch.int16)
     (source,) = frozen_to(path, integers, monkeypatch=monkeypatch)[0]
     assert "extern_kernels.mm" in source
 

@@ -15,7 +15,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.fusion.epilogue import LAUNCH_US, Epilogue
 from diode_engine.inductor.without_gpu import Lowered, lower
-from tests.inductor_nogpu.conftest import Rule, empty, install
+from tests.inductor_nogpu.conftest import Rule, build_of, empty, install
 
 M, N, K = 1024, 512, 256
 # A Triton kernel takes 101 µs. It is taken where the library's, and what it costs not to
@@ -33,10 +33,7 @@ def install_aten(us: float) -> None:
 
 def lowered(net: Net, *more: tuple[int, ...], aten: float = CLOSE, **options: Any) -> Lowered:
     install_aten(aten)
-    return lower(
-        lambda: (net, (empty(M, K), empty(K, N), *(empty(*shape) for shape in more))),
-        options=options,
-    )
+    return lower(build_of(net, (M, K), (K, N), *more), options=options)
 
 
 def takes_triton(done: Lowered) -> bool:
@@ -143,7 +140,7 @@ def test_an_epilogue_that_costs_more_than_the_product_is_not_fused():
 
     install_aten(99.9)
     net = lambda a, b: torch.erf(torch.erf(a @ b))  # noqa: E731
-    done = lower(lambda: (net, (empty(m, k), empty(k, n))))
+    done = lower(build_of(net, (m, k), (k, n)))
     assert not takes_triton(done)
 
 

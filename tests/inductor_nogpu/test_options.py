@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from tests.inductor_nogpu.conftest import (
     FAST,
     Build,
     Rule,
+    build_of,
     empty,
     gemm,
     install,
@@ -233,14 +233,10 @@ def pads(predictor: Rule, build: Build, monkeypatch: pytest.MonkeyPatch, **how: 
     return answers[0]
 
 
-def float32_gemm() -> tuple[Any, Sequence[torch.Tensor]]:
-    sizes = (2048, 2049), (2049, 2048)
-    return torch.mm, [empty(*size, dtype=torch.float32) for size in sizes]
-
-
-def float32_linear() -> tuple[Any, Sequence[torch.Tensor]]:
-    sizes = (2048, 2048), (2049, 2048)
-    return torch.nn.functional.linear, [empty(*size, dtype=torch.float32) for size in sizes]
+float32_gemm = build_of(torch.mm, (2048, 2049), (2049, 2048), dtype=torch.float32)
+float32_linear = build_of(
+    torch.nn.functional.linear, (2048, 2048), (2049, 2048), dtype=torch.float32
+)
 
 
 @ASKS_BEFORE_PADDING
@@ -311,7 +307,7 @@ def test_padding_is_left_to_inductor(mode, options, predictor, monkeypatch):
     benchmarked: list[Any] = []
     monkeypatch.setattr(pad_mm, "is_mm_compute_bound", lambda *sizes: benchmarked.append(sizes))
     options = {"shape_padding": True, **options}
-    odd_gemm = lambda: (torch.mm, (empty(4095, 4095), empty(4095, 4095)))  # noqa: E731
+    odd_gemm = build_of(torch.mm, (4095, 4095), (4095, 4095))
     lower(odd_gemm, mode=mode, options=options, benchmark=lambda _: 1.0)
     assert len(benchmarked) == 1
     assert predictor.asked == []

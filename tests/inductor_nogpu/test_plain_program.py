@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.inductor_nogpu.conftest import (
     TRITON,
     Build,
     FixedPredictor,
+    build_of,
     install,
     install_times,
 )
@@ -28,10 +29,7 @@ MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
 
 
 empty = partial(any_empty, dtype=torch.float32)
-
-
-def of(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Build:
-    return lambda: (function, [empty(*shape) for shape in shapes])
+of = partial(build_of, dtype=torch.float32)
 
 
 def kan() -> tuple[Any, Sequence[torch.Tensor]]:

@@ -32,7 +32,7 @@ from diode_engine.inductor.lowering.candidates import (
 )
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.store import read_dataset
-from tests.inductor_nogpu.conftest import Build, FixedPredictor, install
+from tests.inductor_nogpu.conftest import Build, FixedPredictor, build_of, install
 from tests.inductor_nogpu.conftest import empty as any_empty
 
 WITH_A_ONE = [
@@ -225,12 +225,8 @@ def test_other_gaps_between_elements_count_as_an_innermost_batch():
 
 def test_a_matrix_that_stands_for_a_batch_gets_the_library_s_kernel():
     install(FixedPredictor(aten=500.0))
-
-    def build():
-        args = empty(1, 64, 96), empty(32, 96, 80)
-        return (lambda a, b: torch.bmm(a.expand(32, 64, 96), b)), args
-
-    lowered = lower(build)
+    product = lambda a, b: torch.bmm(a.expand(32, 64, 96), b)  # noqa: E731
+    lowered = lower(build_of(product, (1, 64, 96), (32, 96, 80)))
     assert [c.template for c in lowered.seen[0].candidates] == ["aten::bmm"]
     assert diode_engine.get_stats()["fallbacks"] == 0
 
@@ -251,8 +247,7 @@ def test_tf32_by_either_of_torchs_switches(value, older, precision, predictor):
         precision.allow_tf32 = value == "tf32"
     else:
         precision.fp32_precision = value
-    tensors = {"dtype": torch.float32}
-    build = lambda: (torch.mm, (empty(64, 32, **tensors), empty(32, 96, **tensors)))  # noqa: E731
+    build = build_of(torch.mm, (64, 32), (32, 96), dtype=torch.float32)
     if value == "tf32" and not older and torch.__version__ < (2, 11):
         # torch 2.10's Inductor reads the older switch, which raises now, with Diode or without
         for _ in range(2):

@@ -29,7 +29,7 @@ from diode_engine.inductor.hook import ranks
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.location import location_of
-from tests.inductor_nogpu.conftest import FixedPredictor, Rule, empty
+from tests.inductor_nogpu.conftest import FixedPredictor, Rule, build_of, gemm
 
 RANK = Path(__file__).with_name("rank.py")
 
@@ -83,10 +83,8 @@ def test_what_was_chosen_under_other_options_is_not_remembered():
     install(Rule(lambda _, c: 1.0 if c.template == "decompose_k" else 5.0), top_k_configs=1)
     with diode_engine.profile_predictions() as profile:
         for splits in (10, 0):
-            lower(
-                lambda: (torch.mm, (empty(256, 16384), empty(16384, 256))),
-                options={"triton.num_decompose_k_splits": splits},
-            )
+            product = build_of(torch.mm, (256, 16384), (16384, 256))
+            lower(product, options={"triton.num_decompose_k_splits": splits})
     taken = [choice.candidates[0].template for choice in profile.selections]
     assert taken == ["decompose_k", "aten::mm"]
 
@@ -154,7 +152,7 @@ def test_the_first_compile_compares_with_the_rank_before(store, caches, caplog):
         if caches:
             assert config.diode_state  # as a cache's key reads it
         else:
-            lower(lambda: (torch.mm, (empty(256, 512), empty(512, 256))))
+            lower(gemm)
         for thread in threading.enumerate():
             if thread.name == ranks.THREAD:
                 thread.join()
@@ -172,7 +170,7 @@ def test_a_store_that_answers_nothing_hinders_no_compile(monkeypatch):
         answers.append(compiled.wait(10))
 
     monkeypatch.setattr(ranks, "default_store", lambda: SimpleNamespace(compare_set=compare_set))
-    assert lower(lambda: (torch.mm, (empty(256, 512), empty(512, 256)))).seen
+    assert lower(gemm).seen
     assert not answers
     compiled.set()
     assert asked.wait(10)

@@ -26,6 +26,7 @@ from diode_engine.reports.record import Outcome, Report
 from tests.inductor_nogpu.conftest import (
     SPEECHLESS,
     FixedPredictor,
+    build_of,
     empty,
     install,
     lower_step,
@@ -172,7 +173,7 @@ def test_what_is_asked_outside_the_program_is_no_product_of_it(report):
 
 
 def test_a_bias_of_one_element_is_left_with_its_reason(predictor, report):
-    lower(lambda: (torch.addmm, [empty(1), empty(64, 64), empty(64, 64)]))
+    lower(build_of(torch.addmm, (1,), (64, 64), (64, 64)))
     (product,) = report().products
     assert (product.outcome, predictor.asked) == (Outcome.LEFT, [])
     assert product.why == "no kernel was timed with a bias of one element"
@@ -181,7 +182,7 @@ def test_a_bias_of_one_element_is_left_with_its_reason(predictor, report):
 def test_what_is_left_has_its_reason(report):
     diode_engine.install_diode_choices(predictor=SPEECHLESS)
     lower(net)
-    lower(lambda: (torch.mm, [empty(64, 64, dtype=torch.int16)] * 2))
+    lower(build_of(torch.mm, (64, 64), (64, 64), dtype=torch.int16))
     first, _, last = report().products
     assert (first.outcome, first.kernel, first.saved_us) == (Outcome.LEFT, None, 0.0)
     assert first.why.startswith("the model has no prediction for addmm")
@@ -194,7 +195,7 @@ def test_a_part_of_a_program_is_reported_and_kept():
         lower(net)
         assert "*.up (2)" in str(program)
         assert "on NVIDIA H200, by fixed (" in str(program)
-    lower(lambda: (torch.mm, [empty(64, 64)] * 2))  # after the end
+    lower(build_of(torch.mm, (64, 64), (64, 64)))  # after the end
     assert program.path is not None
     kept = record.read(program.path)
     assert len(kept.products) == 2

@@ -14,7 +14,7 @@ import torch
 import diode_engine
 from diode_engine.errors import ModelError, RegistryError
 from diode_engine.inductor.without_gpu import lower
-from tests.inductor_nogpu.conftest import FixedPredictor, empty, install
+from tests.inductor_nogpu.conftest import FixedPredictor, build_of, install
 
 PUBLIC = {
     "BaseIntegration", "Candidate", "DiodeError", "DiodeInductorChoices", "Environment",
@@ -29,7 +29,7 @@ PUBLIC = {
 
 
 def gemm(n: int = 768) -> Any:
-    return lambda: (torch.mm, (empty(512, 1024), empty(1024, n)))
+    return build_of(torch.mm, (512, 1024), (1024, n))
 
 
 def test_the_public_names():
