@@ -245,8 +245,7 @@ async def test_it_opens_with_the_gpu_of_the_timings_and_its_model(
         assert app.screen._answer.question.hardware == other
 
 
-async def test_its_timings_are_a_key_away(make_app, store, model):
-    store.import_table(make_timings(12), key="x", spec={})
+async def test_its_timings_are_a_key_away(make_app, filled, model):
     async with running(make_app(), (80, 24), "D", "down", "down", "w") as (app, pilot):
         screen = app.screen
         wanted = make_timings(12).problems[2]

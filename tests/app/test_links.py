@@ -11,6 +11,7 @@ from textual.widgets import OptionList
 from diode_app.links import Link, LinkError, link, link_to
 from diode_app.main import main
 from diode_app.screens.data import DataScreen
+from diode_app.screens.home import HomeScreen
 from diode_app.screens.model import ModelScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
@@ -23,7 +24,7 @@ from diode_engine.errors import QueryError
 from diode_engine.store import Store
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import lines_of, press, running, settled, text_of, toasts
+from tests.app.waiting import lines_of, press, running, settled, text_of
 from tests.training.conftest import make_timings
 
 TIMINGS = make_timings(12)
@@ -141,6 +142,7 @@ FOUND = [
     ("bf16 1329 mm 16", "problem 3 ·", ProblemScreen),
     ("mm", "12 problems · op:mm", DataScreen),
     ("settings", "Settings", SettingsScreen),
+    ("undo", "Undo", HomeScreen),
     ("setting theme", "setting theme", SettingsScreen),
     ("model plain", "model plain@1", ModelScreen),
     ("id:3", "problem 3 ·", ProblemScreen),
@@ -198,10 +200,3 @@ async def test_a_link_to_what_is_not_there_is_not_found(make_app, filled):
         for words in ("run/77", "problem/501", "model/none@1"):
             assert not any(words in line for line in await _ask(pilot, words))
             await pilot.press("escape")
-
-
-async def test_undo_is_found_under_its_name(make_app, filled):
-    async with running(make_app(), (120, 40)) as (app, pilot):
-        assert (await _ask(pilot, "undo"))[0].startswith("Undo")
-        await press(pilot, "enter")
-        assert "There is nothing to undo." in toasts(app)

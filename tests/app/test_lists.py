@@ -12,10 +12,8 @@ from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.modals import Prompt
 from diode_engine.runs.process import current_process
 from tests.app.judged import judge
-from tests.app.registered import register_model
 from tests.app.trained import make_training
 from tests.app.waiting import press, put, running, toasts
-from tests.training.conftest import make_timings
 
 
 @pytest.fixture
@@ -109,10 +107,9 @@ async def test_a_question_for_a_file_completes_it(make_app, store, tmp_path):
         assert app.screen.query_one(Input).value == f"{tmp_path}/timings.json"
 
 
-async def test_every_screen_is_copied_as_text(make_app, store, tmp_path):
+async def test_every_screen_is_copied_as_text(make_app, timed, model):
     """The table, wherever the focus is; where there is none, what the screen shows."""
-    store.import_table(make_timings(12), key="x", spec={})
-    judge(store, register_model(tmp_path, "plain", sure=True, default=True))
+    judge(timed, model)
     holds = {
         "H": "Model in use", "R": "run  kind", "C": "operators", "D": "id  op", "W": "candidate",
         "T": "Family", "V": "who chooses", "M": "model", "S": "Kept in", "A": "python is",

@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Container
+from collections.abc import AsyncIterator, Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ from diode_app.screens.places import PAGES, PLACES
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.program import ProgramScreen
 from diode_app.screens.run import RunScreen
+from diode_app.screens.runs import RunsScreen
 from diode_app.screens.validate_new import NewValidationScreen
-from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, Notice, PickOne, Prompt
+from diode_app.widgets.modals import Choose, Confirm, ErrorDialog, PickOne, Prompt
 from diode_engine.core.hardware import H200
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.runs.process import current_process
@@ -141,6 +142,27 @@ def _pages(app: DiodeApp, run: int) -> list[Callable[[], Any]]:
     ]
 
 
+async def _go(pilot: Any, mode: str) -> None:
+    await pilot.app.run_action(f"app.go('{mode}')")
+    await settled(pilot)
+
+
+async def _screens(pilot: Any, run: int) -> AsyncIterator[Any]:
+    """Shows every screen, and yields each."""
+    app = pilot.app
+    for place in PLACES:
+        await _go(pilot, place.mode)
+        yield app.screen
+    pages = _pages(app, run)
+    assert len(pages) == len(PAGES)
+    for page in pages:
+        await app.push_screen(page())
+        await settled(pilot)
+        yield app.screen
+        if len(app.screen_stack) > 1:
+            await app.pop_screen()
+
+
 async def _done(pilot: Any) -> None:
     """Waits until no worker works, except one that asks something."""
     while True:
@@ -177,8 +199,6 @@ async def _answered(pilot: Any, folder: Path) -> list[str]:
                 answer = screen._choices[0][0]
             case Choose():
                 answer = screen._names[:1]
-            case Notice():
-                answer = None
             case _ if screen.is_modal:
                 answer = None
             case _:
@@ -240,33 +260,17 @@ async def test_every_action_of_every_screen(
     app = make_app(read_only=True)
     met: dict[str, str] = {}
     async with running(app, (80, 24)) as (_, pilot):
-        for place in PLACES:
-            await app.run_action(f"app.go('{place.mode}')")
-            await settled(pilot)
+        async for screen in _screens(pilot, filled):
             met |= await _do_all(pilot, folder, but=met)
-            if place.mode == "runs":  # on the live one, which alone can be cancelled
-                keys = [row.key for row in app.screen.table.page.rows]
-                app.screen.table.grid.point(keys.index(str(filled - 1)))
+            if isinstance(screen, RunsScreen):  # on the live one, which alone can be cancelled
+                keys = [row.key for row in screen.table.page.rows]
+                screen.table.grid.point(keys.index(str(filled - 1)))
                 await settled(pilot)
                 met |= await _do_all(pilot, folder, only="runs.cancel")
-        pages = _pages(app, filled)
-        assert len(pages) == len(PAGES)
-        for page in pages:
-            await app.push_screen(page())
-            await settled(pilot)
-            met |= await _do_all(pilot, folder, but=met)
-            if len(app.screen_stack) > 1:
-                await app.pop_screen()
     assert written == []
     assert {name for name, problem in met.items() if REFUSED in problem} == WRITING
     assert _contents(tmp_path) == before
-    _every_action_was_done(met)
-
-
-def _every_action_was_done(met: dict[str, str]) -> None:
-    """Also those of screens that are new."""
-    targets = [place.target for place in PLACES] + list(PAGES)
-    for target in targets:
+    for target in (*(place.target for place in PLACES), *PAGES):  # also of screens that are new
         module, _, name = target.partition(":")
         for action in getattr(importlib.import_module(module), name).ACTIONS:
             assert action.id in met or _leaves(action), action.id
@@ -274,14 +278,13 @@ def _every_action_was_done(met: dict[str, str]) -> None:
 
 async def test_what_is_written_is_seen(make_app, filled, folder, written):
     """Without --read-only the same way of doing an action does write, and is told of it."""
-    async with running(make_app(), (80, 24)) as (app, pilot):
+    async with running(make_app(), (80, 24)) as (_, pilot):
         for mode, name in (
             ("data", "data.export-dataset"), ("data", "table.export"), ("home", "app.theme"),
             ("models", "models.export-model"), ("models", "models.tag"), ("runs", "runs.note"),
             ("runs", "runs.columns"),
         ):  # fmt: skip
-            await app.run_action(f"app.go('{mode}')")
-            await settled(pilot)
+            await _go(pilot, mode)
             assert written == []
             assert await _do_all(pilot, folder, only=name) == {name: ""}
             assert written, name
@@ -305,15 +308,8 @@ async def test_what_would_be_refused_is_not_offered(make_app, filled):
             assert not (app if where == "app" else screen).is_refused(action)
 
     async with running(app, (80, 24)) as (_, pilot):
-        for place in PLACES:
-            await app.run_action(f"app.go('{place.mode}')")
-            await settled(pilot)
-            look(app.screen)
-        for page in _pages(app, filled):
-            await app.push_screen(page())
-            await settled(pilot)
-            look(app.screen)
-            await app.pop_screen()
+        async for screen in _screens(pilot, filled):
+            look(screen)
     assert seen == WRITING
 
 
@@ -322,8 +318,7 @@ async def test_every_place_is_shown_where_nothing_was_judged(make_app, request, 
     request.getfixturevalue(state)
     async with running(make_app(read_only=True), (80, 24)) as (app, pilot):
         for place in PLACES:
-            await app.run_action(f"app.go('{place.mode}')")
-            await settled(pilot)
+            await _go(pilot, place.mode)
             assert app.current_mode == place.mode
 
 

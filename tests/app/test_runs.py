@@ -21,10 +21,8 @@ from diode_app.widgets.table import PagedTable
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 from tests.app.judged import judge
-from tests.app.registered import register_model
 from tests.app.trained import drawn, make_training
 from tests.app.waiting import looked, press, press_each, running, settled, text_of, toasts
-from tests.training.conftest import make_timings
 
 
 def cell(app, run: int, column: str):
@@ -114,10 +112,9 @@ async def test_marked_runs_have_colours_and_are_compared(make_app, store):
         assert f"Run {runs[0]} is no longer pinned." in toasts(app)
 
 
-async def test_a_validation_has_its_efficiency_among_the_runs(make_app, store, tmp_path):
-    store.import_table(make_timings(60), key="x", spec={})
-    training = make_training(store, "trees", 0.9, {"query": "op:mm"})
-    run, report = judge(store, register_model(tmp_path, "plain", default=True))
+async def test_a_validation_has_its_efficiency_among_the_runs(make_app, timed, model):
+    training = make_training(timed, "trees", 0.9, {"query": "op:mm"})
+    run, report = judge(timed, model)
     async with running(make_app(), (160, 40), "R", "space", "down") as (app, pilot):
         assert cell(app, run, "efficiency")[0] == f"{report.efficiency:.3f}"
         await press(pilot, "v")
@@ -317,18 +314,19 @@ async def test_without_optuna_the_page_says_so_and_draws_the_runs(make_app, stor
         assert len(drawn(app)) == 3
 
 
-async def test_a_few_trainings_are_said_to_be_too_few(make_app, store):
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("train", ("takes 5 trainings", "there are 3")),
+        ("collect", ("None of these runs is a training that was judged",)),
+    ],
+)
+async def test_where_there_is_no_reason_the_page_says_why(make_app, store, kind, says):
     for value in (0.91, 0.97, 0.93):
-        make_training(store, "trees", value, {"depth": 6}, trees=0.3)
+        if kind == "train":
+            make_training(store, kind, value, {"depth": 6}, trees=0.3)
+        else:
+            store.finish_run(store.start_run(kind, {}), RunState.DONE)
     async with running(make_app(), (160, 40), "R") as (app, pilot):
         await why(pilot)
-        assert "takes 5 trainings" in text_of(app)
-        assert "there are 3" in text_of(app)
-
-
-async def test_runs_that_are_no_trainings_have_no_reason(make_app, store):
-    for _ in range(3):
-        store.finish_run(store.start_run("collect", {}), RunState.DONE)
-    async with running(make_app(), (160, 40), "R") as (app, pilot):
-        await why(pilot)
-        assert "None of these runs is a training that was judged" in text_of(app)
+        assert all(words in text_of(app) for words in says)

@@ -7,7 +7,6 @@ from textual.widgets import Input
 from diode_app.settings import Settings, load
 from diode_app.widgets.form import Field
 from tests.app.waiting import press_each, put, running, settled, text_of
-from tests.training.conftest import make_timings
 
 
 async def test_every_setting_has_a_field(make_app, store):
@@ -32,8 +31,7 @@ async def test_saved_filters_are_changed_and_their_mistakes_told(make_app, store
     assert dict(load(tmp_path / "dashboard.toml").filters) == kept
 
 
-async def test_what_is_set_elsewhere_is_shown_and_not_lost(make_app, store, tmp_path):
-    store.import_table(make_timings(40), key="x", spec={})
+async def test_what_is_set_elsewhere_is_shown_and_not_lost(make_app, filled, tmp_path):
     async with running(make_app(), (80, 60), "S") as (app, pilot):
         await pilot.press("comma", "D")  # another theme
         await settled(pilot)
