@@ -176,14 +176,6 @@ async def test_it_starts_a_run_and_shows_it(make_app, store, job):
     assert store.run(run).state is RunState.DONE
 
 
-async def test_a_mistake_starts_nothing(make_app, store):
-    async with running(make_app(), (80, 24), "C") as (app, pilot):
-        await put(pilot, app.screen.form.field("seed"), "none")
-        await press(pilot, "ctrl+g")
-        assert app.screen.form.field("seed").has_focus_within
-        assert store.runs() == []
-
-
 async def test_a_plan_that_comes_after_a_mistake_is_not_shown(make_app, store, monkeypatch):
     mistaken = threading.Event()
 

@@ -72,11 +72,13 @@ def reported():
 def fed(store):
     """A run of a process that benchmarks with DIODE_FEEDBACK."""
     run = store.start_run("feedback", {"program": ["serve.py"]})
-    timing = Timing(min_us=20.0)
-    store.add(run, TimingTable.from_records(
-        [(PRODUCTS[1], Candidate.make("aten::bias_addmm"), ENVIRONMENT, timing)]
-    ))  # fmt: skip
+    _add_timing(store, run, PRODUCTS[1])
     return run
+
+
+def _add_timing(store, run, problem):
+    record = (problem, Candidate.make("aten::bias_addmm"), ENVIRONMENT, Timing(min_us=20.0))
+    store.add(run, TimingTable.from_records([record]))
 
 
 def _program(path: Path):
@@ -283,10 +285,7 @@ async def test_another_model_and_another_program_beside(make_app, captured, repo
 
 
 async def test_enter_opens_what_was_timed_else_what_would_be_chosen(make_app, store, captured):
-    timing = Timing(min_us=20.0)
-    table = TimingTable.from_records([(PRODUCTS[1], Candidate.make("aten::addmm"), ENVIRONMENT,
-                                       timing)])  # fmt: skip
-    store.add(store.start_run("collect", {}), table)
+    _add_timing(store, store.start_run("collect", {}), PRODUCTS[1])
     async with running(make_app(), (80, 24), "P", "enter", "enter") as (app, pilot):
         assert isinstance(app.screen, ProblemScreen)
         await press_each(pilot, "escape", "down", "enter")
@@ -304,7 +303,12 @@ async def test_just_the_listed_products_are_collected(make_app, store, captured)
 
 async def test_just_the_listed_products_are_tuned_to(make_app, store, captured, monkeypatch):
     asked = []
-    monkeypatch.setattr("diode_engine.runs.start", _noted(asked))
+
+    def start(store, kind, spec):  # no process: a tuning needs a GPU
+        asked.append((kind, spec))
+        return store.run(store.start_run(kind, {}))
+
+    monkeypatch.setattr("diode_engine.runs.start", start)
     async with running(make_app(), (120, 40), "P", "enter", "t") as (app, pilot):
         assert "Tune a model to these 3 products?" in text_of(app)
         await press_each(pilot, "y")
@@ -314,22 +318,10 @@ async def test_just_the_listed_products_are_tuned_to(make_app, store, captured, 
         assert set(problems_in(Path(spec["shapes"][0]), 0)) == set(PRODUCTS)
 
 
-def _noted(asked):
-    """Starts no process: a tuning needs a GPU."""
-
-    def start(store, kind, spec):
-        asked.append((kind, spec))
-        return store.run(store.start_run(kind, {}))
-
-    return start
-
-
 async def test_the_page_of_a_process_follows_its_feedback(make_app, store, fed):
     async with running(make_app(), (120, 40), "P", "enter") as (app, pilot):
         assert len(app.screen.table.page.rows) == 1
-        table = TimingTable.from_records([(PRODUCTS[2], Candidate.make("aten::bias_addmm"),
-                                           ENVIRONMENT, Timing(min_us=19.0))])  # fmt: skip
-        store.add(fed, table)
+        _add_timing(store, fed, PRODUCTS[2])
         await looked(pilot)
         assert len(app.screen.table.page.rows) == 2
         assert np.isfinite([row.record["saved_us"] for row in app.screen.table.page.rows]).all()

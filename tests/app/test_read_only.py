@@ -247,15 +247,11 @@ def _contents(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def everything_offered(monkeypatch):
-    """Also what --read-only refuses is offered, so that it can be done."""
-    monkeypatch.setattr(Actions, "is_refused", lambda *_: False)
-
-
 async def test_every_action_of_every_screen(
-    make_app, filled, folder, tmp_path, written, everything_offered
+    make_app, filled, folder, tmp_path, written, monkeypatch
 ):
+    """Also what --read-only refuses is offered here, so that it can be done."""
+    monkeypatch.setattr(Actions, "is_refused", lambda *_: False)
     before = _contents(tmp_path)
     app = make_app(read_only=True)
     met: dict[str, str] = {}

@@ -53,15 +53,13 @@ async def test_a_sorted_column_shows_its_arrow_whatever_its_width(tmp_path):
         assert f"{column.label} ▼" in lines_of(app)[0]
 
 
-@pytest.mark.parametrize("width", range(40, 60, 3))
-async def test_a_cell_is_whole_or_not_there(tmp_path, width):
+async def test_a_cell_is_whole_or_not_there(tmp_path):
     columns = [Column(f"k{i}", f"k{i}", right=True) for i in range(12)]
-    async with running(TableApp(tmp_path, columns=columns), (width, 12)) as (app, pilot):
-        line = lines_of(app)[1]
-        assert set(line.split()) == {"0.459"}
-        await pilot.resize_terminal(width + 1, 12)
-        await settled(pilot)
-        assert set(lines_of(app)[1].split()) == {"0.459"}
+    async with running(TableApp(tmp_path, columns=columns), (39, 12)) as (app, pilot):
+        for width in range(40, 60):
+            await pilot.resize_terminal(width, 12)
+            await settled(pilot)
+            assert set(lines_of(app)[1].split()) == {"0.459"}, width
 
 
 async def test_the_column_to_sort_by_is_picked(tmp_path):
