@@ -50,6 +50,7 @@ def filled(store, tmp_path):
         ("validate", None, Link("validate")),
         ("runs", "kind:train", Link("runs", filter="kind:train")),
         (None, "op:bmm", Link("data", filter="op:bmm")),
+        ("sql", "SELECT 1", Link("sql", filter="SELECT 1")),
     ],
 )
 def test_a_link_says_where_to(given, query, found):

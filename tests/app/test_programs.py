@@ -23,7 +23,6 @@ from diode_app.data.programs import (
     product_rows,
     read_program,
     view_products,
-    write_by_hand,
 )
 from diode_app.screens.ask import AskScreen
 from diode_app.screens.candidate import CandidateScreen
@@ -174,16 +173,6 @@ def test_products_are_typed(given, problem, count):
     assert parse_products(f"{given}, {given}") == {problem: 2 * count}
 
 
-def test_typed_products_become_a_report_with_choices():
-    source = write_by_hand("addmm 16 4097 4096 bf16 row/col x4", H200)
-    (product,) = record.read(source.path).products
-    assert product.count == 4
-    assert product.kernel is not None
-    assert product.outcome is record.Outcome.PREDICTED
-    assert product.saved_us > 0
-    assert record.list_reports() == [source.path]
-
-
 # The pages
 
 
@@ -327,7 +316,7 @@ async def test_the_page_of_a_process_follows_its_feedback(make_app, store, fed):
         assert np.isfinite([row.record["saved_us"] for row in app.screen.table.page.rows]).all()
 
 
-async def test_products_are_typed_on_the_screen(make_app):
+async def test_products_that_are_typed_become_a_report_with_choices(make_app):
     async with running(make_app(), (80, 24), "P") as (app, pilot):
         assert "No program is known yet" in text_of(app)
         await press_each(pilot, "n")
@@ -336,6 +325,11 @@ async def test_products_are_typed_on_the_screen(make_app):
         await enter(pilot, "addmm 16 4097 4096 bf16 row/col x4")
         assert isinstance(app.screen, ProgramScreen)
         assert "4 products for NVIDIA H200" in text_of(app)
+    (file,) = record.list_reports()
+    (product,) = record.read(file).products
+    assert (product.count, product.outcome) == (4, record.Outcome.PREDICTED)
+    assert product.kernel is not None
+    assert product.saved_us > 0
 
 
 async def test_the_palette_finds_a_program(make_app, captured):

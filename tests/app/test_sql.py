@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 
 from textual.widgets import Input, TextArea
 
 from diode_app.data.answers import answer_table, group_rows
 from diode_app.data.tables import Column, Row
-from diode_app.links import Link, link, link_to
+from diode_app.links import Link, link_to
 from diode_app.screens.data import DataScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.screens.run import RunScreen
 from diode_app.screens.sql import SqlScreen, chart
-from diode_app.settings import Settings, load
+from diode_app.settings import load
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import PagedTable, TableDialog
@@ -119,11 +118,6 @@ async def test_the_statements_before_come_back(make_app, filled):
         await ask(pilot, "SELECT 2")
         await press(pilot, "p")
         assert app.screen.query_text == "SELECT 1"
-
-
-def test_a_link_may_have_a_statement():
-    assert link("sql", "SELECT 1") == Link("sql", filter="SELECT 1")
-    assert replace(Settings(), filters={"one": "sql SELECT 1"}).filters
 
 
 def test_columns_of_texts_and_numbers_are_told_apart():

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from diode_engine import paths
-from diode_engine.store import Store, write_dataset
-from tests.soak import crowd, damage, fuzzing, kills, made, work
+from diode_engine.core.table import TimingTable
+from diode_engine.location import location_of
+from diode_engine.store import RunState, Store, soundness, write_dataset
+from tests.samples import timing_at
+from tests.soak import damage, fuzzing, kills, made, work
 from tests.soak.children import start
 
 Tries = Callable[..., int]
@@ -39,10 +43,49 @@ def test_all_is_sound_after_a_kill(tmp_path, small_model, diode_home, tries, rng
 
 
 def test_eight_writers_and_eight_readers(place_of_module, tmp_path: Path, tries: Tries) -> None:
+    """Nothing is lost, and nobody sees half of anything."""
     seconds, batches = tries(quick=1, full=60), tries(quick=3, full=1_000_000)
-    rows, reads = crowd.gather(place_of_module, 8, 8, tmp_path, seconds=seconds, batches=batches)
-    assert rows >= 8 * 100
-    print(f"{seconds} s: {rows} timings written, all of them read {reads} times")  # noqa: T201
+    store, until = place_of_module, time.monotonic() + seconds
+    Store.open(store).close()
+    jobs = [
+        *(start(work.write, str(store), i, until, batches, home=tmp_path) for i in range(8)),
+        *(start(work.read, str(store), until, 2, home=tmp_path) for _ in range(8)),
+    ]
+    answers = []
+    for child, hear in jobs:
+        with hear:
+            answers.append(hear.recv())
+        child.join()
+        assert child.exitcode == 0
+    written, read = [n for n, _ in answers[:8]], answers[8:]
+    assert [wrong for _, wrong in read] == [[]] * 8
+    assert sum(imported for _, imported in answers[:8]) == 1  # all import the same timings
+
+    expected = Counter(_rows(work.imported()))
+    for first in range(50):
+        of = sum(n // 50 + (first < n % 50) for n in written)
+        for row in _rows(work.batch(first)) if of else ():
+            expected[row] += of
+    with Store.open(store) as opened:
+        found = opened.read()
+        assert len(found) == opened.stats().timings == 100 * (sum(written) + 1)
+        assert Counter(_rows(found)) == expected
+        for run in opened.runs():
+            if run.kind == "collect":
+                n = written[int(run.spec["by"])]
+                assert (run.state, run.progress["batches"]) == (RunState.DONE, n)
+                assert len(opened.curves(run.id)["loss"][0]) == n
+                assert len(opened.read(run=run.id)) == 100 * n
+    assert soundness.check(location_of(store)).problems == ()
+    assert len(found) >= 8 * 100
+    reads = sum(times for times, _ in read)
+    print(f"{seconds} s: {len(found)} timings written, all of them read {reads} times")  # noqa: T201
+
+
+def _rows(table: TimingTable) -> list[tuple[str, str]]:
+    return [
+        (table.problems[table.problem[i]].key, repr(timing_at(table, i))) for i in range(len(table))
+    ]
 
 
 def test_notes_are_written_while_an_import_writes(tmp_path: Path, tries: Tries) -> None:
