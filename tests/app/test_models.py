@@ -10,6 +10,7 @@ from datetime import datetime
 
 import pytest
 
+from diode_app.data.lineage import model_view
 from diode_app.data.models import find_slug_to_change, models
 from diode_app.data.overview import model_in_use
 from diode_app.data.predictors import loaded, models_for
@@ -305,20 +306,15 @@ async def test_card_gate_and_history(make_app, store, plain):
 
 
 async def test_times_are_those_of_the_place(make_app, store, plain, monkeypatch):
-    from diode_app.data.lineage import model_view
-    from diode_app.data.models import models
-
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("TZ", "Pacific/Kiritimati")  # 14 hours before UTC
         time.tzset()
-        manifest = plain.manifest
-        made = datetime.fromisoformat(manifest.created)
+        made = datetime.fromisoformat(plain.manifest.created)
         here = f"{made.astimezone():%Y-%m-%d %H:%M}"
         registry.set_default(plain)
         view = model_view(None, str(plain.folder))
         assert dict(view.facts)["made"].startswith(here)
-        event = registry.history(plain.slug)[-1]
-        at = datetime.fromisoformat(event.at)
+        at = datetime.fromisoformat(registry.history(plain.slug)[-1].at)
         assert view.history[0][0] == f"{at.astimezone():%Y-%m-%d %H:%M}"
         assert models(None, 0).rows[0].cells["created"] == here[:10]
     time.tzset()

@@ -21,13 +21,6 @@ from tests.app.trained import drawn, make_training
 from tests.app.waiting import press, put, running, text_of
 from tests.training.conftest import make_timings
 
-
-@pytest.fixture
-def filled(store):
-    store.import_table(make_timings(40), key="x", spec={})
-    return store
-
-
 # The form, the data and the command
 
 
@@ -48,17 +41,17 @@ def test_options_without_a_meaning_do_not_apply(change, without):
     assert read_value(options["ranking"], "listwise") is None
 
 
-def test_what_a_training_would_learn_from(filled):
-    found = planned(filled, {})
+def test_what_a_training_would_learn_from(timed):
+    found = planned(timed, {})
     assert found.mistakes == {}
-    assert found.chosen.problems == 40
-    assert found.chosen.timings == filled.stats().timings
+    assert found.chosen.problems == 60
+    assert found.chosen.timings == timed.stats().timings
     assert found.usual["rounds"] == "1200"
     assert any(reference.startswith("gemm@") for reference in found.models)
-    assert planned(filled, {"query": "m<0"}).mistakes["query"].startswith("There are no")
-    assert "no field wings" in planned(filled, {"query": "wings:2"}).mistakes["query"]
-    assert "no model gone@1" in planned(filled, {"fine_tune": "gone@1"}).mistakes["fine_tune"]
-    assert "cannot name" in planned(filled, {"name": "A b"}).mistakes["name"]
+    assert planned(timed, {"query": "m<0"}).mistakes["query"].startswith("There are no")
+    assert "no field wings" in planned(timed, {"query": "wings:2"}).mistakes["query"]
+    assert "no model gone@1" in planned(timed, {"fine_tune": "gone@1"}).mistakes["fine_tune"]
+    assert "cannot name" in planned(timed, {"name": "A b"}).mistakes["name"]
 
 
 def test_too_few_problems_are_told_before_it_starts(store):
@@ -79,14 +72,14 @@ def _on(gpu: str, torch: str) -> TimingTable:
     return replace(table, environments=(replace(environment, hardware=hardware, torch=torch),))
 
 
-def test_a_file_in_place_of_the_store(filled, tmp_path):
+def test_a_file_in_place_of_the_store(timed, tmp_path):
     file = tmp_path / "few.msgpack"
     write_dataset(make_timings(20), file)
-    found = planned(filled, {"dataset": [str(file)]})
+    found = planned(timed, {"dataset": [str(file)]})
     assert found.chosen.problems == 20
     file.write_bytes(b"no dataset")
-    assert "dataset" in planned(filled, {"dataset": [str(file)]}).mistakes
-    assert "dataset" in planned(filled, {"dataset": ["gone.json"]}).mistakes
+    assert "dataset" in planned(timed, {"dataset": [str(file)]}).mistakes
+    assert "dataset" in planned(timed, {"dataset": ["gone.json"]}).mistakes
 
 
 # Curves
@@ -129,17 +122,17 @@ def test_curves_are_read_as_they_grow(store):
 # The screen
 
 
-async def test_the_data_follow_the_query(make_app, filled):
+async def test_the_data_follow_the_query(make_app, timed):
     async with running(make_app(), (80, 30), "T") as (app, pilot):
-        assert "40 problems" in text_of(app)
-        assert "About 32 to learn from, 8 held out." in text_of(app)
+        assert "60 problems" in text_of(app)
+        assert "About 48 to learn from, 12 held out." in text_of(app)
         box = app.screen.query_one("#field-query Input", Input)
         assert box.suggester is not None
         await put(pilot, box, "m>100000")
         assert "There are no timings of such problems." in text_of(app)
 
 
-async def test_fields_come_and_go_with_the_family(make_app, filled):
+async def test_fields_come_and_go_with_the_family(make_app, timed):
     async with running(make_app(), (80, 40), "T") as (app, pilot):
         form = app.screen.form
         assert form.field("epochs").query_one(Input).placeholder == "40"
@@ -156,8 +149,8 @@ async def test_fields_come_and_go_with_the_family(make_app, filled):
         assert "hardware" not in form.values  # there is one
 
 
-async def test_a_gpu_is_chosen_where_there_are_several(make_app, filled):
-    filled.import_table(_on("NVIDIA A100", "2.10.0"), key="y", spec={})
+async def test_a_gpu_is_chosen_where_there_are_several(make_app, timed):
+    timed.import_table(_on("NVIDIA A100", "2.10.0"), key="y", spec={})
     async with running(make_app(), (80, 40), "T") as (app, pilot):
         assert app.screen.form.field("hardware").display
         command = dict(app.screen.headless_commands())["Start"]

@@ -39,10 +39,9 @@ async def test_the_report_and_the_worst_problems_page(make_app, timed, model):
     _, report = judge(timed, model)
     worst = min(report.cases, key=lambda case: case.efficiency[1])
     async with running(make_app(), (160, 50), "V") as (app, pilot):
-        assert f"plain@1 takes kernels that reach {report.efficiency:.3f} of the best" in text_of(
-            app
-        )
-        assert "not seen in training" in text_of(app)
+        shown = text_of(app)
+        assert f"plain@1 takes kernels that reach {report.efficiency:.3f} of the best" in shown
+        assert "not seen in training" in shown
         await press(pilot, "4")
         table = app.screen.query_one("#report-cases PageGrid", PageGrid)
         assert table.has_focus
