@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from diode_engine.core.timing import Failure
 from diode_engine.models.artifact import save_artifact
 from diode_engine.models.coverage import Coverage
 from diode_engine.models.manifest import Data, Manifest
+from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import Store, import_dataset, write_dataset
 from tests.samples import pairs, table_of, tile, weighing
 
@@ -47,6 +49,15 @@ class Ran:
         assert "did not expect" not in said
         for sentence in sentences:
             assert sentence in said
+
+    def json(self) -> Any:
+        """What it wrote to stdout, having succeeded."""
+        assert self.code == 0, self
+        return json.loads(self.out)
+
+    def json_lines(self) -> list[Any]:
+        """The values that it wrote to stdout, one a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
 
 
 Run = Callable[..., Ran]
@@ -115,6 +126,17 @@ def dataset(made: Path, tmp_path: Path) -> Path:
 def store(made: Path, dataset: Path, tmp_path: Path) -> Path:
     """A store with the timings of `dataset`."""
     return shutil.copy(made / "store.db", tmp_path / "store.db")
+
+
+@pytest.fixture
+def shapeset(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a shapeset of these problems."""
+
+    def write(*problems: Problem, name: str = "shapes.json") -> Path:
+        write_shapeset(problems, tmp_path / name, "a test")
+        return tmp_path / name
+
+    return write
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 from itertools import product
@@ -17,39 +16,28 @@ from diode_engine.collect.planning.plan import Plan
 from diode_engine.collect.progress import GpuProgress, Progress
 from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure
-from diode_engine.problems.sources import read_shapeset, write_shapeset
+from diode_engine.problems.sources import read_shapeset
 from diode_engine.problems.splits import held_out_by
 
 
-@pytest.fixture
-def shapes(tmp_path):
-    path = tmp_path / "s.json"
-    write_shapeset([Problem.make("mm", 64, 64, 64, "float16")], path, "test")
-    return path
-
-
-def planned(ran):
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
-
-
-def test_a_plan_is_shown_and_nothing_is_made(run, shapes, tmp_path):
+def test_a_plan_is_shown_and_nothing_is_made(run, shapeset, tmp_path):
+    shapes = shapeset(Problem.make("mm", 64, 64, 64, "float16"))
     store = tmp_path / "store.db"
     asked = ("collect", "--store", store, "--plan")
     ran = run(*asked, "--file", shapes, "--source", "skinny", "--problems", "7", "--budget", "30",
               "--whole", "1")  # fmt: skip
-    plan = planned(ran)
+    plan = ran.json()
     assert plan["problems"] == 8
     assert plan["by_selection"]["up to 30 candidates"]["problems"] == 7
     assert 100 < plan["by_selection"]["up to 30 candidates"]["candidates"] <= 210
     assert "total" in ran.err
     assert "kernels to compile" in ran.err
-    plan = planned(run(*asked, "--problems=9", "--ops=mm,bmm", "--dtypes=bf16",
-                       "--search-space=default"))  # fmt: skip
+    plan = run(*asked, "--problems=9", "--ops=mm,bmm", "--dtypes=bf16",
+               "--search-space=default").json()  # fmt: skip
     assert set(plan["by_op"]) <= {"mm", "bmm"}
     assert list(plan["by_type"]) == ["bfloat16"]
     assert plan["by_selection"]["all DEFAULT candidates"]["candidates"] <= 9 * 50
-    assert planned(run(*asked, "--file", shapes))["problems"] == 1  # a file alone
+    assert run(*asked, "--file", shapes).json()["problems"] == 1  # a file alone
     assert not store.exists()
 
 
@@ -67,25 +55,23 @@ def test_a_plan_is_shown_and_nothing_is_made(run, shapes, tmp_path):
         ("--ray auto --gpu 1", 2, "with --ray use --accelerator"),
     ],
 )
-def test_what_cannot_be_planned_is_a_sentence(run, tmp_path, words, code, says):
-    write_shapeset([], tmp_path / "EMPTY.json", "test")
+def test_what_cannot_be_planned_is_a_sentence(run, shapeset, tmp_path, words, code, says):
+    shapeset(name="EMPTY.json")
     (tmp_path / "BROKEN.json").write_text("{")
     given = [tmp_path / f"{word}.json" if word.isupper() else word for word in words.split()]
-    ran = run("collect", "--plan", *given)
-    assert ran.code == code
-    assert says in " ".join(ran.err.split())
+    run("collect", "--plan", *given).says(code, says)
 
 
-@pytest.mark.parametrize("plan", [[], ["--plan"]])
+@pytest.mark.parametrize("words", ["collect", "collect --plan", "tune"])
 @pytest.mark.parametrize(("count", "says"), [(0, "no GPU here"), (2, "no GPU 3 here.*GPUs 0 to 1")])
 def test_a_gpu_that_is_not_there_is_named_before_anything_is_planned(
-    run, plan, count, says, tmp_path, monkeypatch
+    run, words, count, says, tmp_path, monkeypatch
 ):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    ran = run("collect", "--store", tmp_path / "s.db", "--gpu", "3", *plan)
+    ran = run(*words.split(), "--store", tmp_path / "s.db", "--gpu", "3")
     assert (ran.code, ran.out) == (1, "")
     assert re.search(says, ran.err)
     assert "kernels to compile" not in ran.err
@@ -147,39 +133,34 @@ def test_a_directory_does_not_say_which_cluster(run, tmp_path, monkeypatch):
 GRID = "grid:m=8/16/32/64,n=64/128,k=512"
 
 
-def sizes(problems):
-    return {(p.M, p.N, p.K) for p in problems}
-
-
-def test_none_of_the_problems_is_known(run, tmp_path):
+def test_none_of_the_problems_is_known(run, shapeset, tmp_path):
     known = [
         Problem.make("mm", m, n, 512, "bfloat16", a_layout=a, b_layout=b)
         for m, n, a, b in product((8, 16, 32), (64, 128), ("row", "col"), ("row", "col"))
     ]
-    write_shapeset(known, tmp_path / "known.json", "a test")
     file = tmp_path / "unseen.json"
-    draw = ("draw-problems", file, "--source", GRID, "--ops", "mm", "--dtypes", "bf16")
-    ran = run(*draw, "--problems", "6", "--dataset", tmp_path / "known.json")
-    assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["known"] == len(known) == 24
+    draw = ("draw-problems", file, "--source", GRID, "--ops", "mm", "--dtypes", "bf16",
+            "--dataset", shapeset(*known))  # fmt: skip
+    ran = run(*draw, "--problems", "6")
+    assert ran.json()["known"] == len(known) == 24
     found = read_shapeset(file).problems(0)
-    assert sizes(found) == {(64, 64, 512), (64, 128, 512)}
+    assert {(p.M, p.N, p.K) for p in found} == {(64, 64, 512), (64, 128, 512)}
     assert len(found) == 6
     assert not set(known) & set(found)
-    every = run(*draw, "--problems", "9999", "--dataset", tmp_path / "known.json")
-    every.says(1, "that are not known")
+    run(*draw, "--problems", "9999").says(1, "that are not known")
     assert len(read_shapeset(file).problems(0)) == 6  # as it was
 
 
-def test_the_store_has_none_of_the_problems(run, tmp_path, dataset):
-    store, file = tmp_path / "a.db", tmp_path / "unseen.json"
-    run("data", "import", dataset, "--store", store)
+def test_the_store_has_none_of_the_problems(run, tmp_path, store):
+    file = tmp_path / "unseen.json"
     ran = run("draw-problems", file, "--store", store, "--num-shapes", "20")
-    assert (ran.code, json.loads(ran.out)["known"]) == (0, 12)
+    assert ran.json()["known"] == 12
     assert len(read_shapeset(file).problems(0)) == 20
 
 
-def test_a_validation_has_only_problems_that_training_holds_out(run, tmp_path, monkeypatch):
+def test_a_validation_has_only_problems_that_training_holds_out(
+    run, shapeset, tmp_path, monkeypatch
+):
     planned: list[Plan] = []
     monkeypatch.setattr(Plan, "summary", lambda plan, _: planned.append(plan) or {})
     monkeypatch.setattr(collect, "_table", str)
@@ -187,8 +168,7 @@ def test_a_validation_has_only_problems_that_training_holds_out(run, tmp_path, m
     draw = ("create-validation", "--output", out, "--plan")
     assert run(*draw, "--num-shapes", "20", "--log-normal").code == 0
     problems = [Problem.make("mm", m, 64, 512, "bfloat16") for m in range(1, 100)]
-    write_shapeset(problems, tmp_path / "s.json", "a test")
-    ran = run(*draw, "--shapeset", tmp_path / "s.json")
+    ran = run(*draw, "--shapeset", shapeset(*problems))
     drawn, of_file = ([entry.problem for entry in plan.entries] for plan in planned)
     assert len(drawn) == 20
     assert all(map(held_out_by, [*drawn, *of_file]))
@@ -198,16 +178,14 @@ def test_a_validation_has_only_problems_that_training_holds_out(run, tmp_path, m
     assert run("create-validation", "--plan").code == 2
 
 
-def test_a_shapeset_by_torch_diodes_options(run, tmp_path):
+def test_a_shapeset_by_torch_diodes_options(run, shapeset):
     problems = [
         Problem.make(op, m, 64, 512, "bfloat16", B=2 if op == "bmm" else 1)
         for op in ("mm", "addmm", "bmm")
         for m in (8, 16)
     ]
-    file = tmp_path / "shapes.json"
-    write_shapeset(problems, file, "a test")
-    asked = ("collect-shapeset", "--shapeset", file, "--plan", "--search-mode", "max-autotune")
-    plan = json.loads(run(*asked, "--operations", "mm", "bmm", "--budget", "5").out)
+    plan = run("collect-shapeset", "--shapeset", shapeset(*problems), "--plan", "--search-mode",
+               "max-autotune", "--operations", "mm", "bmm", "--budget", "5").json()  # fmt: skip
     assert {op: count["problems"] for op, count in plan["by_op"].items()} == {"mm": 2, "bmm": 2}
     assert run("collect-shapeset", "--plan").code == 2
 
@@ -216,25 +194,20 @@ def test_a_shapeset_by_torch_diodes_options(run, tmp_path):
     ("limits", "left"),
     [((), 3), (("--min-size", "64"), 1), (("--max-size", "64"), 0), (("--max-size", "600"), 2)],
 )
-def test_only_of_these_sizes(run, tmp_path, limits, left):
+def test_only_of_these_sizes(run, shapeset, limits, left):
     problems = [
         Problem.make("mm", m, 64, k, "bfloat16") for m, k in ((8, 512), (16, 99), (64, 999))
     ]
-    file = tmp_path / "shapes.json"
-    write_shapeset(problems, file, "a test")
-    ran = run("collect", "--file", file, "--plan", *limits)
+    ran = run("collect", "--file", shapeset(*problems), "--plan", *limits)
     assert ran.code == (0 if left else 3)
     if left:
-        assert json.loads(ran.out)["problems"] == left
+        assert ran.json()["problems"] == left
 
 
 def test_sources_by_their_old_names(run):
     for flag, source in (("--log-normal", "log-normal"), ("--power-of-two", "powers")):
-        one, other = (
-            json.loads(run("collect", "--num-shapes", "4", *words, "--plan").out)
-            for words in ((flag,), ("--source", source))
-        )
-        assert one == other
+        asked = ("collect", "--num-shapes", "4", "--plan")
+        assert run(*asked, flag).json() == run(*asked, "--source", source).json()
     wrong = run("collect", "--output", "timings.csv", "--plan")
     assert (wrong.code, wrong.out) == (2, "")
     assert run("collect", "--min-size", "9", "--max-size", "8", "--plan").code == 1

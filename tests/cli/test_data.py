@@ -12,8 +12,7 @@ from diode_engine.store import Store, read_dataset, write_dataset
 def test_import_counts_and_repeats_nothing(run, dataset, tmp_path):
     store = tmp_path / "a.db"
     first = run("data", "import", dataset, dataset, "--store", store)
-    assert first.code == 0
-    assert [json.loads(line) for line in first.out.splitlines()] == [
+    assert first.json_lines() == [
         {"file": str(dataset), "run": 1, "new": True, "timings": 48, "there": 0, "left_out": 0},
         {"file": str(dataset), "run": 1, "new": False, "timings": 0, "there": 48, "left_out": 0},
     ]
@@ -60,7 +59,7 @@ def test_export_of_one_gpu(run, store, tmp_path, make_timings):
 
 
 def test_stats(run, store):
-    counted = json.loads(run("data", "stats", "--store", store, "--json").out)
+    counted = run("data", "stats", "--store", store, "--json").json()
     assert counted["timings"] == 48
     assert counted["by_op"] == {"mm": 48}
     assert counted["failures"] == {"timeout": 5}
@@ -72,7 +71,7 @@ def test_stats(run, store):
 
 
 def test_stats_in_groups(run, store):
-    counted = json.loads(run("data", "stats", "--by", "op", "--store", store, "--json").out)
+    counted = run("data", "stats", "--by", "op", "--store", store, "--json").json()
     assert [(row["op"], row["problems"], row["timings"]) for row in counted] == [("mm", 12, 48)]
     text = run("data", "stats", "gpu:h200", "--store", store).out.splitlines()
     assert text[0].split()[:3] == ["gpu", "op", "dtype"]
@@ -90,7 +89,7 @@ def test_stats_know_a_run_that_is_dead_and_show_the_last_ten(run, tmp_path):
     with Store.open(store) as opened:
         for _ in range(12):
             opened.start_run("collect", {}, process=replace(current_process(), started=1))
-    assert {r["state"] for r in json.loads(run("data", "stats", "--store", store, "--json").out)[
+    assert {r["state"] for r in run("data", "stats", "--store", store, "--json").json()[
         "runs"
     ]} == {"dead"}  # fmt: skip
     lines = run("data", "stats", "--store", store).out.splitlines()
@@ -116,9 +115,8 @@ def files(tmp_path, make_timings):
 def test_what_files_share_is_merged_once(run, files, tmp_path):
     merged = tmp_path / "merged.json"
     ran = run("data", "merge", *files, "--output", merged)
-    assert ran.code == 0, ran.err
     few, many = (len(read_dataset(file)) for file in files)
-    assert json.loads(ran.out) == {"file": str(merged), "timings": many, "repeated": few}
+    assert ran.json() == {"file": str(merged), "timings": many, "repeated": few}
     keys = [
         json.loads(line)["key"]
         for line in run("data", "verify", files[1], merged, "--json").out.splitlines()

@@ -19,7 +19,7 @@ def test_a_backup_is_a_store_with_the_same_timings(run, store, tmp_path):
     with Store.open(store) as opened:  # others may have it open
         ran = run("db", "backup", copy, "--store", store, "--json")
         there = len(opened.read())
-    assert json.loads(ran.out)["bytes"] == copy.stat().st_size
+    assert ran.json()["bytes"] == copy.stat().st_size
     assert not list(tmp_path.glob("copy.db-*"))
     with Store.open(copy, read_only=True) as opened:
         assert len(opened.read()) == there == 48
@@ -29,7 +29,7 @@ def test_a_backup_is_a_store_with_the_same_timings(run, store, tmp_path):
 
 def test_check_finds_timings_that_were_deleted_and_problems_that_were_changed(run, store):
     sound = run("db", "check", "--store", store, "--json")
-    assert (sound.code, json.loads(sound.out)["sound"]) == (0, True)
+    assert (sound.code, sound.json()["sound"]) == (0, True)
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("DELETE FROM timings WHERE candidate % 2")
         connection.execute("UPDATE problems SET M = M + 1 WHERE id = 1")
@@ -70,7 +70,7 @@ def test_an_earlier_store_is_upgraded_and_kept(run, tmp_path):
     assert checked.code == 0
     assert "0001" in checked.out
     assert "db upgrade" in checked.err
-    done = json.loads(run("db", "upgrade", "--store", old, "--json").out)
+    done = run("db", "upgrade", "--store", old, "--json").json()
     assert (done["before"], done["now"]) == ("0001", HEAD)
     assert (tmp_path / "old.db.schema-0001.bak").is_file()
     assert "the newest one" in run("db", "upgrade", "--store", old).out
@@ -81,7 +81,7 @@ def test_vacuum_gives_the_space_back(run, store):
         connection.execute("CREATE TABLE much (x)")
         connection.executemany("INSERT INTO much VALUES (?)", [("x" * 1000,)] * 500)
         connection.execute("DROP TABLE much")
-    done = json.loads(run("db", "vacuum", "--store", store, "--json").out)
+    done = run("db", "vacuum", "--store", store, "--json").json()
     assert done["after"] < done["before"]
     assert done["after"] == store.stat().st_size
     assert run("db", "check", "--store", store).code == 0
@@ -92,7 +92,7 @@ def test_a_statement_is_answered_as_text_json_and_csv(run, store):
     assert run("db", "query", sql, "--store", store).out.split() == [
         "op", "problems", "──", "────────", "mm", "12",
     ]  # fmt: skip
-    assert json.loads(run("db", "query", sql, "--json", "--store", store).out) == [
+    assert run("db", "query", sql, "--json", "--store", store).json() == [
         {"op": "mm", "problems": 12}
     ]
     assert run("db", "query", sql, "--csv", "--store", store).out == "op,problems\nmm,12\n"
@@ -111,5 +111,5 @@ def test_without_a_statement_the_tables_are_listed(run, store):
     listed = run("db", "query", "--store", store).out
     assert "timings: one timing of a candidate" in listed
     assert "    sweep (integer, of sweeps.id)" in listed
-    columns = json.loads(run("db", "query", "--json", "--store", store).out)
+    columns = run("db", "query", "--json", "--store", store).json()
     assert {"table": "problems", "name": "M", "type": "integer", "refers_to": ""} in columns

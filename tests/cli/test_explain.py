@@ -22,7 +22,6 @@ from diode_engine.core.resources import fits
 from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.predicted_choice import choose_offered
-from diode_engine.problems.sources import write_shapeset
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.store import write_dataset
 
@@ -37,7 +36,7 @@ def test_the_ranking_is_the_models_among_what_fits(run):
     asked = "explain mm 64 4096 4096 --layouts row/col --top 7 --json --hardware"
     ran = run(*asked.split(), "NVIDIA H200")
     assert (ran.code, ran.err) == (0, "")
-    found = json.loads(ran.out)
+    found = ran.json()
     problem = Problem.make("mm", 64, 4096, 4096, "bfloat16", b_layout="col")
     assert Problem.from_dict(found["problem"]) == problem
     match = registry.best_for(H200)
@@ -51,9 +50,7 @@ def test_the_ranking_is_the_models_among_what_fits(run):
 
 
 def test_the_first_is_compared_with_the_best_of_the_other_kind(run):
-    found = json.loads(
-        run("explain", "mm", "64", "4096", "4096", "--hardware", "NVIDIA H200", "--json").out
-    )
+    found = run("explain", "mm", "64", "4096", "4096", "--hardware", "NVIDIA H200", "--json").json()
     first, compared = found["ranked"][0], found["compared"]
     other = compared["with"]
     kinds = {row["template"].startswith("aten") for row in (first, other)}
@@ -138,7 +135,7 @@ def test_without_a_gpu_it_asks_which_one_and_takes_the_answer(run):
         found = run(*asked, "--model", "default", "--hardware", name, "--json")
         assert found.code == 0, found.err
         own = registry.resolve("default", name)
-        line = json.loads(found.out)
+        line = found.json()
         assert (line["model"], line["hardware"]) == (own.reference, name)
         assert found.err == ""  # none about another GPU's model
 
@@ -182,23 +179,21 @@ def test_an_op_that_the_model_does_not_know(run, tmp_path):
         assert (ran.code != 0, says in ran.err) == (True, True), ran
 
 
-def test_a_captured_program_is_listed(run, tmp_path):
+def test_a_captured_program_is_listed(run, shapeset):
     problems = [
         Problem.make("addmm", 16, 4096, 4096, "bfloat16", b_layout="col"),
         Problem.make("mm", 512, 512, 512, "float16"),
         Problem.make("mm", 64, 64, 64, "float64"),
     ]
-    file = tmp_path / "captured.json"
-    write_shapeset(problems, file, "a test")
-    asked = ("explain", "--file", file, "--hardware", "NVIDIA H200")
-    lines = json.loads(run(*asked, "--json").out)
+    asked = ("explain", "--file", shapeset(*problems), "--hardware", "NVIDIA H200")
+    lines = run(*asked, "--json").json()
     assert [line["problem"] for line in lines] == [p.to_dict() for p in problems]
     asked_one = (
         ("addmm", 16, 4096, 4096, "--layouts=row/col"), ("mm", 512, 512, 512, "--dtype=fp16"),
     )  # fmt: skip
     for line, words in zip(lines, asked_one, strict=False):
         one = run("explain", *words, "--hardware", "NVIDIA H200", "--json")
-        assert line["taken"] == json.loads(one.out)["taken"]
+        assert line["taken"] == one.json()["taken"]
         assert 0 < line["predicted_us"] <= line["library_us"]
     assert lines[2]["taken"] is None
     shown = run(*asked).out.splitlines()
@@ -209,9 +204,8 @@ def test_a_captured_program_is_listed(run, tmp_path):
     assert choice.library_us == lines[0]["library_us"]
 
 
-def test_a_problem_or_a_file_is_explained(run, tmp_path):
-    write_shapeset([], tmp_path / "s.json", "a test")
-    whole = ("mm", "64", "64", "64")
-    for words in ((), whole[:3], (*whole, "--file", tmp_path / "s.json")):
+def test_a_problem_or_a_file_is_explained(run, shapeset):
+    of_file, whole = ("--file", shapeset()), ("mm", "64", "64", "64")
+    for words in ((), whole[:3], (*whole, *of_file)):
         run("explain", *words).says(2, "Give OP, M, N and K, or --file FILE.")
-    assert run("explain", "--file", tmp_path / "s.json", "--hardware", "NVIDIA H200").code == 3
+    assert run("explain", *of_file, "--hardware", "NVIDIA H200").code == 3

@@ -11,7 +11,6 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
-from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import Store, export_dataset
 
 PROBLEMS = [
@@ -22,11 +21,9 @@ PROBLEMS = [
 
 
 @pytest.fixture
-def shapes(tmp_path, monkeypatch):
+def shapes(shapeset, tmp_path, monkeypatch):
     monkeypatch.setattr(looking, "_NVIDIA", tmp_path / "none")
-    path = tmp_path / "shapes.json"
-    write_shapeset(PROBLEMS, path, "a test")
-    return path
+    return shapeset(*PROBLEMS)
 
 
 def test_a_key_for_each_problem_that_the_model_knows(run, shapes, tmp_path):
@@ -35,8 +32,7 @@ def test_a_key_for_each_problem_that_the_model_knows(run, shapes, tmp_path):
         "export-lookup-table", file, "--file", shapes, "--top-k", "2", "--hardware", "NVIDIA H200",
         "--json",
     )  # fmt: skip
-    assert ran.code == 0, ran.err
-    done = json.loads(ran.out)
+    done = ran.json()
     assert (done["problems"], done["keys"], done["unknown"]) == (3, 2, 1)
     assert "has no prediction for 1 problems" in ran.err
     table = json.loads(file.read_text())
@@ -66,8 +62,7 @@ def test_the_gpu_is_that_of_the_timings_where_none_is_named(
         export_dataset(opened, dataset)
     named = ["--file", dataset] if where == "file" else ["--store", store, "--query", "op:mm"]
     ran = run("export-lookup-table", tmp_path / "table.json", *named, "--json")
-    assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["hardware"] == "NVIDIA H200"
+    assert ran.json()["hardware"] == "NVIDIA H200"
     # A shapeset names no GPU, and models ship for two.
     run("export-lookup-table", tmp_path / "table.json", "--file", shapes).says(3, "--hardware")
 

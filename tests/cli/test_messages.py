@@ -1,11 +1,8 @@
 """What is said of common mistakes: what is wrong, and what to do."""
 
-import json
-
 import pytest
 
 from diode_engine.core.problem import Problem
-from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import Store
 from diode_engine.store.backends.sqlite import SqliteBackend
 from diode_engine.training import run as training
@@ -16,10 +13,9 @@ from diode_engine.training import run as training
     ["data import {}", "data verify {}", "validate --dataset {}", "predict {}",
      "train --dataset {}", "data merge {} --output merged.json"],
 )  # fmt: skip
-def test_a_shapeset_given_as_a_dataset_is_called_one(run, tmp_path, monkeypatch, line):
+def test_a_shapeset_given_as_a_dataset_is_called_one(run, shapeset, tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
-    shapes = tmp_path / "shapes.json"
-    write_shapeset([Problem.make("mm", 64, 64, 64, "float16")], shapes, "test")
+    shapes = shapeset(Problem.make("mm", 64, 64, 64, "float16"))
     ran = run(*line.format(shapes).split())
     assert ran.code == 1
     said = ran.out + ran.err
@@ -111,6 +107,6 @@ def test_a_run_that_has_ended_has_nothing_left(run, store, state, fraction):
         ended = opened.start_run("train", {})
         opened.update_run(ended, progress={"fraction": 0.2, "seconds_left": 2.6, "problems": 7})
         opened.finish_run(ended, state)
-    shown = json.loads(run("runs", "show", ended, "--store", store, "--json").out)
+    shown = run("runs", "show", ended, "--store", store, "--json").json()
     assert shown["progress"] == {"fraction": fraction, "problems": 7}
     assert "seconds left" not in run("runs", "show", ended, "--store", store).out

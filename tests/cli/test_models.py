@@ -25,13 +25,13 @@ pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
 
 def test_register_list_and_show(run, model):
-    assert json.loads(run("models", "list", "--json").out) == []
+    assert run("models", "list", "--json").json() == []
     assert run("models", "register", model).out == "tripled@1\n"
     assert run("models", "register", model, "--name", "mine", "--default").out == "mine@1\n"
     third = run("models", "register", model, "--name", "mine", "--json")
-    assert json.loads(third.out)["model"] == "mine@2"
+    assert third.json()["model"] == "mine@2"
     assert "NVIDIA H200 still takes mine@1" in third.err
-    listed = json.loads(run("models", "list", "--json", "--hardware", "NVIDIA H200").out)
+    listed = run("models", "list", "--json", "--hardware", "NVIDIA H200").json()
     assert [(m["model"], m["aliases"], m["taken"]) for m in listed] == [
         ("mine@1", ["default"], True),
         ("mine@2", [], False),
@@ -51,7 +51,7 @@ def test_register_list_and_show(run, model):
     shown = run("models", "show", "mine@2").out
     for expected in ("48 timings of 12 problems", "Made by hand.", "2.13.0", "sha256", "a run"):
         assert expected in shown
-    details = json.loads(run("models", "show", "tripled", "--json").out)
+    details = run("models", "show", "tripled", "--json").json()
     assert details["hardware"]["name"] == "NVIDIA H200"
     assert details["identity"] == registry.resolve("tripled").manifest.identity
     assert details["lineage"]["runs"] == ["a run"]
@@ -68,7 +68,7 @@ def test_list_goes_on_after_a_broken_model(run, model):
     assert ran.code == 0
     assert "tripled@1" in ran.out
     assert ran.err.count("cannot be used") == 1
-    listed = json.loads(run("models", "list", "--json").out)
+    listed = run("models", "list", "--json").json()
     assert [m["error"] is None for m in listed] == [False, True]
     verified = run("models", "verify", "--json")
     assert verified.code == 1
@@ -115,7 +115,7 @@ def test_aliases_tags_and_notes(run, model):
     assert "tripled@1" in run("models", "alias", "candidate").out
     assert run("models", "tag", "candidate", "nightly", "h200").code == 0
     ran = run("models", "tag", "candidate", "--remove", "h200", "--json")
-    assert json.loads(ran.out)["tags"] == ["nightly"]
+    assert ran.json()["tags"] == ["nightly"]
     run("models", "note", "candidate", "Trained over night.")
     shown = run("models", "show", "candidate").out
     for expected in ("candidate", "nightly", "Trained over night."):
@@ -134,14 +134,14 @@ def test_comparing(run, model):
     assert [line.split() for line in text.out.splitlines() if line.startswith("efficiency")] == [
         ["efficiency", "0.875", "0.875"]
     ]
-    compared = json.loads(run("models", "compare", "tripled@1", model, "--json").out)
+    compared = run("models", "compare", "tripled@1", model, "--json").json()
     assert [m["trained problems"] for m in compared] == [12, 12]
 
 
 def test_an_archive_goes_from_one_registry_to_another(run, model, tmp_path, monkeypatch):
     run("models", "register", model, "--name", "mine")
     file = tmp_path / "mine.zip"
-    exported = json.loads(run("models", "export", "mine", file, "--json").out)
+    exported = run("models", "export", "mine", file, "--json").json()
     assert exported["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     run("models", "export", "mine", file).says(1, "pass --replace")
     assert run("models", "import", file).code == 3  # it is there
@@ -176,7 +176,7 @@ def test_promoting_and_rolling_back(run, model, tmp_path, make_timings, monkeypa
     assert "not promoted" in refused.err
     assert registry.default_for("nvidia-h200") is None
     ran = run("models", "promote", "tripled", "--dataset", timings, "--json")
-    verdict = json.loads(ran.out)
+    verdict = ran.json()
     assert {c["name"]: c["passed"] for c in verdict["checks"]} == {
         "loads": True, "software": True, "problems": True, "efficiency": True, "slower": True,
         "M over 64": True,
@@ -194,10 +194,10 @@ def test_promoting_and_rolling_back(run, model, tmp_path, make_timings, monkeypa
     shown = run("models", "show", "tripled@2").out
     assert "promote default from tripled@1 to tripled@2 forced (why not)" in shown
     assert "rollback default from tripled@2 to tripled@1" in shown
-    assert json.loads(back.out) == {
+    assert back.json() == {
         "hardware": "nvidia-h200", "default": "tripled@1", "before": "tripled@2",
     }  # fmt: skip
-    listed = json.loads(run("models", "list", "--json").out)
+    listed = run("models", "list", "--json").json()
     assert [(m["status"], m["taken"]) for m in listed] == [("validated", True), ("retired", False)]
 
 
@@ -257,12 +257,12 @@ def test_a_name_of_several_gpus_models_means_the_one_of_the_gpu_at_hand(
 
     def shown():
         ran = run("models", "show", "both", "--json")
-        return ran.code, ran.err if ran.code else json.loads(ran.out)["hardware"]["name"]
+        return ran.code, ran.err if ran.code else ran.json()["hardware"]["name"]
 
     for gpu, reference in ((h100, "both@1"), (H200, "both@2")):
         monkeypatch.setattr(references, "detect", lambda gpu=gpu: gpu)
         assert shown() == (0, gpu.name)
-        verified = json.loads(run("models", "verify", "both", "--json").out)["models"]
+        verified = run("models", "verify", "both", "--json").json()["models"]
         assert [v["model"] for v in verified] == [reference]
         assert diode_engine.register_model("both") == reference
         assert registry.default_for(gpu.slug) == registry.resolve(reference, gpu.slug)
@@ -275,7 +275,7 @@ def test_a_name_of_several_gpus_models_means_the_one_of_the_gpu_at_hand(
     with pytest.raises(SeveralModelsError, match=r"nvidia-h100-80gb-hbm3, nvidia-h200.*folder"):
         diode_engine.register_model("both")
     assert run("models", "show", "both", "--hardware", "H100").code == 0
-    listed = json.loads(run("models", "list", "--json", "--hardware", "h100").out)
+    listed = run("models", "list", "--json", "--hardware", "h100").json()
     assert [m["model"] for m in listed] == ["both@1"]
 
 
@@ -313,20 +313,20 @@ def test_it_is_promoted_and_rolled_back_for_each_gpu(run, both, timings):
     run("models", "register", both)
     promote = ("models", "promote", "tripled", "--dataset", timings, "--json")
     ran = run(*promote, "--hardware", H100.name)
-    verdict = json.loads(ran.out)
+    verdict = ran.json()
     assert (ran.code, verdict["hardware"], verdict["promoted"]) == (0, H100.slug, True)
     assert registry.default_for(H200.slug) is None
     assert run(*promote, "--hardware", H100.slug).code == 3
     # Without --hardware it is judged for both, and is the default of one already.
     ran = run(*promote)
-    assert (ran.code, json.loads(ran.out)["hardware"]) == (0, H200.slug)
+    assert (ran.code, ran.json()["hardware"]) == (0, H200.slug)
     assert f"the default of {H100.slug} already" in ran.err
     assert run(*promote, "--hardware", "NVIDIA A100").code == 3
     shown = run("models", "show", "default", "--hardware", H100.name).out
     assert "promote default to nvidia-h200/tripled@1" in shown
     assert f"on {H100.name}" in shown
     back = run("models", "rollback", "--json", "--hardware", H100.name)
-    assert json.loads(back.out) == {
+    assert back.json() == {
         "hardware": H100.slug, "default": None, "before": "nvidia-h200/tripled@1",
     }  # fmt: skip
     assert registry.default_for(H200.slug) == registry.resolve("tripled@1")
@@ -334,7 +334,7 @@ def test_it_is_promoted_and_rolled_back_for_each_gpu(run, both, timings):
 
 def test_a_list_names_its_gpus(run, both):
     run("models", "register", both, "--default")
-    (line,) = json.loads(run("models", "list", "--json", "--hardware", H100.slug).out)
+    (line,) = run("models", "list", "--json", "--hardware", H100.slug).json()
     assert line["gpus"] == line["taken_on"] == [H200.name, H100.name]
     text = run("models", "list").out
     assert f"{H200.name}, {H100.name}" in text
@@ -356,7 +356,7 @@ def test_it_predicts_with_the_facts_of_the_gpu_that_is_asked_about(run, both, ti
     asked = ("explain", "mm", "64", "4096", "4096", "--hardware", H100.name, "--json")
     ran = run(*asked)
     assert (ran.code, loaded, ran.err) == (0, [H100], "")  # no warning of another GPU
-    assert json.loads(ran.out)["hardware"] == H100.name
+    assert ran.json()["hardware"] == H100.name
 
 
 def test_it_is_validated_on_timings_of_any_of_its_gpus(run, both, make_timings, tmp_path):

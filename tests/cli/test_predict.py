@@ -116,18 +116,6 @@ def test_a_gpu_much_like_the_models(run, model, tmp_path):
         assert ("trained on NVIDIA H200, is taken" in ran.err) == said
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", '{"format": "diode-dataset"}', '{"format": "x", "version": 1}', "\x00"]
-)
-def test_a_malformed_file_is_one_sentence(run, model, tmp_path, content):
-    bad = tmp_path / "bad.json"
-    bad.write_text(content)
-    ran = run("predict", bad, "--model", model)
-    assert (ran.code, ran.out) == (1, "")
-    assert len(ran.err.strip().splitlines()) == 1
-    assert "bad.json" in ran.err
-
-
 @pytest.mark.parametrize("words", ["predict a.json", "explain mm 64 64 512 --json"])
 def test_neither_torch_nor_xgboost_is_needed(model, tmp_path, words):
     write(tmp_path / "a.json", {"problem": 0, "candidate": [0, 1]})

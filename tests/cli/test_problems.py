@@ -24,7 +24,7 @@ def test_problems_by_pages(store, run):
     beyond.says(ExitCode.OK, "Page 9 is empty: there are 12 such problems")
     with Store.open(store, read_only=True) as opened:
         rows = query.problems(opened, sort="best", descending=True)
-    shown = json.loads(run("data", "problems", "--sort", "best", "--descending", "--json").out)
+    shown = run("data", "problems", "--sort", "best", "--descending", "--json").json()
     assert [row["id"] for row in shown] == [row.number for row in rows]
     assert [row["best_us"] for row in shown] == [row.best_us for row in rows]
     assert {row["gpu"] for row in shown} == {"NVIDIA H200"}
@@ -44,8 +44,8 @@ def test_problems_by_a_query_of_several_words(store, run):
 def test_a_problem_by_its_number_or_its_key(store, run):
     text = run("data", "show", 1).out
     assert text.startswith("Problem 1: ")
-    key = json.loads(run("data", "problems", "id:1", "--json").out)[0]["key"]
-    (shown,) = json.loads(run("data", "show", key[:10], "--json").out)
+    key = run("data", "problems", "id:1", "--json").json()[0]["key"]
+    (shown,) = run("data", "show", key[:10], "--json").json()
     assert (shown["id"], shown["key"]) == (1, key)
     ranked = shown["ranked"]
     assert [row["rank"] for row in ranked] == [1, 2, 3, 4]
@@ -56,7 +56,7 @@ def test_a_problem_by_its_number_or_its_key(store, run):
     rows = list(csv.DictReader(run("data", "show", 1, "--csv").out.splitlines()))
     assert [row["template"] for row in rows] == [row["template"] for row in ranked]
     assert json.loads(rows[0]["kwargs"]) == ranked[0]["kwargs"]
-    second = json.loads(run("data", "show", 1, "--json", "--rows", 1, "--page", 2).out)
+    second = run("data", "show", 1, "--json", "--rows", 1, "--page", 2).json()
     assert second[0]["ranked"] == ranked[1:2]
 
 
@@ -73,7 +73,7 @@ def test_a_key_of_which_too_little_is_given(store, run, tmp_path, make_timings):
 
 
 def test_the_map_in_its_three_forms(store, run):
-    grid = json.loads(run("data", "map", "--json").out)
+    grid = run("data", "map", "--json").json()
     assert sum(map(sum, grid["problems"])) == 12
     assert len(grid["problems"]) == len(grid["m_from"])
     rows = list(csv.DictReader(run("data", "map", "--csv").out.splitlines()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import shlex
 from dataclasses import replace
 
@@ -55,16 +54,16 @@ def test_the_list_has_the_last_run_first(store, run):
 
 
 def test_the_list_as_json_and_by_state(store, run):
-    shown = json.loads(run("runs", "list", "--json", "--state", "dead", "--state", "done").out)
+    shown = run("runs", "list", "--json", "--state", "dead", "--state", "done").json()
     assert [(r["id"], r["state"]) for r in shown] == [(3, "dead"), (1, "done")]
     assert (shown[1]["spec"], shown[1]["message"]) == ({"seed": 3}, "all timed")
-    assert json.loads(run("runs", "list", "--json", "--state", "queued").out) == []
+    assert run("runs", "list", "--json", "--state", "queued").json() == []
     run("runs", "list", "--state", "queued").says(ExitCode.OK, "'state:queued' finds no run in ")
 
 
 def test_the_list_by_a_query_and_in_pages(store, run):
     def numbers(*words):
-        return [r["id"] for r in json.loads(run("runs", "list", "--json", *words).out)]
+        return [r["id"] for r in run("runs", "list", "--json", *words).json()]
 
     assert numbers("kind:train") == [4, 2]
     assert numbers("-state:dead,done", "kind:train", "id>2") == [4]
@@ -78,7 +77,7 @@ def test_the_list_by_a_query_and_in_pages(store, run):
 
 def test_tags_and_a_note_are_written_found_and_taken_away(store, run):
     assert run("runs", "tag", 2, "paper", "v2").code == ExitCode.OK
-    assert json.loads(run("runs", "note", 2, "the good one").out) == {
+    assert run("runs", "note", 2, "the good one").json() == {
         "id": 2, "tags": ["paper", "v2"], "note": "the good one",
     }  # fmt: skip
     assert "the good one" in run("runs", "show", 2).out
@@ -88,8 +87,8 @@ def test_tags_and_a_note_are_written_found_and_taken_away(store, run):
     rows = run("runs", "list", "tag:v2", "--csv").out.splitlines()
     assert rows[0].startswith("id,kind,state,started")
     assert "paper v2,the good one,no timings" in rows[1]
-    assert json.loads(run("runs", "untag", 2, "paper").out)["tags"] == ["v2"]
-    assert json.loads(run("runs", "note", 2, "").out)["note"] is None
+    assert run("runs", "untag", 2, "paper").json()["tags"] == ["v2"]
+    assert run("runs", "note", 2, "").json()["note"] is None
     run("runs", "tag", 2, "two words").says(ExitCode.FAILURE, "is no tag")
 
 
@@ -99,12 +98,12 @@ def test_show_tells_all_and_the_end_of_the_log(store, run):
     assert shlex.split(fields["command"]) == ["diode-engine", "train", "--name=a b"]
     assert (fields["run"].strip(), fields["state"].strip()) == ("2, train", "failed")
     assert out.splitlines()[-10:] == [f"line {i}" for i in range(10, 20)]
-    shown = json.loads(run("runs", "show", "2", "--json").out)
+    shown = run("runs", "show", "2", "--json").json()
     assert shown["command"] == ["diode-engine", "train", "--name=a b"]
     out = run("runs", "show", 4).out
     assert f"{current_process().pid} on {current_process().host}" in out
     assert "ago" in out
-    user = json.loads(run("runs", "show", "4", "--json").out)["user"]
+    user = run("runs", "show", "4", "--json").json()["user"]
     assert user == getpass.getuser()
     assert f"started by     {user}" in out
     assert f"{user}  {current_process().host}" in run("runs", "list").out

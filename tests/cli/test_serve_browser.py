@@ -17,6 +17,7 @@ from diode_engine.store import Store
 
 pytest.importorskip("textual_serve")
 aiohttp = pytest.importorskip("aiohttp")  # which textual-serve brings
+pytestmark = pytest.mark.asyncio
 SECONDS = 60
 
 
@@ -96,7 +97,6 @@ async def status(address, **headers):
             return int(answer.status)
 
 
-@pytest.mark.asyncio
 async def test_a_page_and_its_first_frame(address, folder):
     page, rules = await page_and_rules(address)
     own = f"http://{urlsplit(address).netloc}"
@@ -121,7 +121,6 @@ async def test_a_page_and_its_first_frame(address, folder):
     assert not (folder / "taken from here").exists()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("path", ["", "ws", "static/js/textual.js", "download/x", "nothing"])
 async def test_who_has_not_the_address(address, path):
     root = address.rstrip("/").rpartition("/")[0]
@@ -129,18 +128,12 @@ async def test_who_has_not_the_address(address, path):
     assert len(token) == 43  # 32 random bytes
     other = token[:-2] + ("AA" if token[-2:] != "AA" else "BB")
     for start in (
-        "",
-        f"{other}/",
-        f"{token[:-1]}/",
-        f"{token}x/",
-        f"x/{token}/",
-        f"?token={token}",
-    ):
+        "", f"{other}/", f"{token[:-1]}/", f"{token}x/", f"x/{token}/", f"?token={token}",
+    ):  # fmt: skip
         assert await status(f"{root}/{start}{path}") == 403
     assert await status(f"{root}/%FF%FE/{path}") == 403
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("path", ["", "ws", "static/js/textual.js"])
 async def test_another_web_page(address, path):
     here = urlsplit(address)
@@ -155,7 +148,6 @@ async def test_another_web_page(address, path):
     assert await status(address + path, Origin=right) == (101 if path == "ws" else 200)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("path", ["", "ws", "static/js/textual.js"])
 async def test_a_name_that_is_made_to_point_here(address, path):
     port = urlsplit(address).port
@@ -168,7 +160,6 @@ async def test_a_name_that_is_made_to_point_here(address, path):
         assert await status(address + path, Host=host) == 403, host
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1:9000", "[::1]:9000", "LOCALHOST"])
 async def test_by_a_tunnel(address, host):
     """A page's own addresses are those that it was asked by."""
@@ -179,7 +170,6 @@ async def test_by_a_tunnel(address, host):
     assert await status(f"{address}ws", Host=host, Origin="http://evil.example") == 403
 
 
-@pytest.mark.asyncio
 async def test_behind_a_proxy(address, proxied):
     printed, behind = proxied
     public = "https://diode.example"

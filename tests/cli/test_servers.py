@@ -16,12 +16,12 @@ URL = "postgresql+psycopg://ann:s3cr3t@127.0.0.1:1/diode"
 def test_a_store_on_a_server_does_what_one_in_a_file_does(run, database, dataset, tmp_path):
     assert run("data", "stats", "--store", database).code == 3
     imported = run("data", "import", dataset, "--store", database)
-    assert (imported.code, json.loads(imported.out)["timings"]) == (0, 48)
+    assert (imported.code, imported.json()["timings"]) == (0, 48)
     assert run("data", "import", dataset, "--store", database).code == 0
-    assert json.loads(run("data", "stats", "--store", database, "--json").out)["timings"] == 48
-    assert len(json.loads(run("data", "problems", "--store", database, "--json").out)) == 12
-    assert json.loads(run("runs", "list", "--store", database, "--json").out)[0]["id"] == 1
-    doctor = json.loads(run("doctor", "--store", database, "--json").out)
+    assert run("data", "stats", "--store", database, "--json").json()["timings"] == 48
+    assert len(run("data", "problems", "--store", database, "--json").json()) == 12
+    assert run("runs", "list", "--store", database, "--json").json()[0]["id"] == 1
+    doctor = run("doctor", "--store", database, "--json").json()
     assert database in json.dumps(doctor)
     for words in (("check",), ("upgrade",), ("vacuum",), ("backup", tmp_path / "b.db")):
         ran = run("db", *words, "--store", database)
@@ -128,8 +128,8 @@ def test_the_file_of_a_folder_cannot_name_a_server(run, tmp_path, monkeypatch, d
 def test_a_workflow_has_its_store_on_a_server(run, database, dataset, tmp_path):
     file = tmp_path / "w.toml"
     file.write_text(f'store = "{database}"\n[[step]]\nrun = "data import {dataset}"\n')
-    assert json.loads(run("workflow", file).out)["state"] == "done"
-    assert json.loads(run("workflow", file).out)["state"] == "skipped"
+    assert run("workflow", file).json()["state"] == "done"
+    assert run("workflow", file).json()["state"] == "skipped"
     with Store.open(database) as store:
         assert store.stats().timings == 48
 

@@ -1,6 +1,5 @@
 """diode-engine train, from the command line to its exit code."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def store(tmp_path):
 
 def test_stdout_is_the_summary_and_the_model_is_registered(run, store):
     ran = run("train", "--store", store, "--name", "mine", "--seed", "3", *QUICK)
-    summary = json.loads(ran.out)
+    summary = ran.json()
     assert (summary["model"], summary["family"]) == ("mine@1", "ensemble")
     assert summary["hardware"] == "NVIDIA H200"
     assert summary["timings"] == len(TILES) * summary["problems"]
@@ -58,7 +57,7 @@ def test_stdout_is_the_summary_and_the_model_is_registered(run, store):
 
 
 def test_all_trains_on_the_held_out_problems_too(run, store):
-    summary = json.loads(run("train", "--store", store, "--all", *QUICK).out)
+    summary = run("train", "--store", store, "--all", *QUICK).json()
     assert summary["problems"] == 60
     assert summary["metrics"]["problems"] == summary["held_out_problems"] > 0
     assert "has seen all problems" in summary["notes"]
@@ -113,7 +112,7 @@ def test_a_folder_is_learned_from_whole(run, store, tmp_path):
     ran = run(*asked, "--file-extensions", "json", "msgpack")
     (skipped,) = [line for line in ran.err.splitlines() if line.startswith("Skipped:")]
     assert "solution.json" in skipped
-    summary = json.loads(ran.out)
+    summary = ran.json()
     assert summary["problems"] + summary["held_out_problems"] == 60
     assert summary["timings"] == len(TILES) * summary["problems"]
     with Store.open(tmp_path / "runs.db") as opened:
@@ -128,13 +127,13 @@ def test_a_model_is_written_to_a_file_too(run, store, tmp_path):
     file = tmp_path / "My Model.pt"
     asked = ("train", "--store", store, "--model", file, *TREES)
     ran = run(*asked, "--log-dir", "logs")
-    summary = json.loads(ran.out)
+    summary = ran.json()
     assert (summary["model"], summary["file"]) == ("my-model@1", str(file))
     assert "--log-dir changes nothing: the store keeps the curves" in ran.err
     assert registry.resolve(str(file)).manifest.identity == summary["identity"]
     for other, sentence in ((store, "it is a store"), ("no/such.pt", "there is no folder")):
         run("train", "--store", store, "--model", other).says(1, sentence)
-    again = json.loads(run(*asked, "--rounds=10").out)  # it replaces a model
+    again = run(*asked, "--rounds=10").json()  # it replaces a model
     assert registry.resolve(str(file)).manifest.identity == again["identity"]
     assert again["identity"] != summary["identity"]
 
@@ -146,7 +145,7 @@ def test_resume_goes_on_with_the_last_training(run, store, tmp_path):
         cut = opened.queue_run("train", {}, command=words, directory=str(tmp_path), logs=tmp_path)
         opened.finish_run(cut.id, "cancelled")
     ran = run("train", "--resume", "--store", store)
-    assert json.loads(ran.out)["model"] == "again@1"
+    assert ran.json()["model"] == "again@1"
     assert "Registered again@1" in ran.err
     with Store.open(store) as opened:
         assert opened.runs()[-1].resumes == cut.id

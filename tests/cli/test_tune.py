@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,24 +9,11 @@ from diode_engine.cli import tune as command
 from diode_engine.collect import local
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
-from diode_engine.errors import CollectionError
-from diode_engine.problems.sources import write_shapeset
 from diode_engine.tuning import run as tuning
 from diode_engine.tuning.rounds import NONE
 
 
-def test_without_a_gpu_it_is_a_sentence(run, tmp_path, monkeypatch):
-    def none(named):
-        raise CollectionError("There is no GPU here.")
-
-    monkeypatch.setattr(local, "devices", none)
-    ran = run("tune", "--store", tmp_path / "s.db", "--gpu", "0")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "Error: There is no GPU here.\n"
-    assert not (tmp_path / "s.db").exists()
-
-
-def test_what_is_asked_is_passed_on_and_the_page_is_written(run, tmp_path, monkeypatch):
+def test_what_is_asked_is_passed_on_and_the_page_is_written(run, shapeset, tmp_path, monkeypatch):
     asked: dict[str, Any] = {}
     problem = Problem.make("mm", 64, 64, 64, "float16")
 
@@ -40,9 +26,8 @@ def test_what_is_asked_is_passed_on_and_the_page_is_written(run, tmp_path, monke
     monkeypatch.setattr(local, "devices", lambda: (0, 1))
     monkeypatch.setattr(command, "detect", lambda index: H200)
     monkeypatch.setattr(command, "environment", lambda: Environment(H200, "", "2.11.0", "3.6.0"))
-    shapes = tmp_path / "s.json"
-    write_shapeset([problem], shapes, "test")
     store = tmp_path / "s.db"
+    shapes = shapeset(problem)
     ran = run("tune", "--store", store, "--minutes", "3", "--from", "none", "--shapes", shapes,
               "--name", "mine", "--", "python", "train.py")  # fmt: skip
     assert (ran.code, ran.out) == (0, "# a page\n")
@@ -59,7 +44,7 @@ def test_what_is_asked_is_passed_on_and_the_page_is_written(run, tmp_path, monke
     assert executor.spec["direct"] is True
     page = tmp_path / "page.md"
     ran = run("tune", "--store", store, "--json", "-o", page)
-    assert json.loads(ran.out)["promoted"] is True
+    assert ran.json()["promoted"] is True
     assert page.read_text() == "# a page\n"
     assert asked["capture"] is None
     assert run("tune", "--store", store, "-o", tmp_path / "none" / "p.md").code == 1

@@ -212,4 +212,4 @@ def test_collect_and_train_on_real_timings(run, shipped, tmp_path):
     assert judged["problems"] == trained["held_out_problems"]
     again = run("collect-and-train", "--store", store, "--skip-collection", "--skip-training",
                 "--name", "mine")  # fmt: skip
-    assert json.loads(again.out) == judged
+    assert again.json() == judged
