@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from diode_engine.store import Store, migrations
 from tests.samples import timing_at
 
 ENVIRONMENT = Environment(H200, "570.1", "2.13.0", "3.7.1")
+ELSEWHERE = Environment(replace(H200, name="Other"), "", "2.11.0", "")
 # What somebody else may write: little, by hand, of kernels that Diode has never heard of.
 FOREIGN: dict[str, Any] = {
     "format": "diode-dataset",

@@ -72,12 +72,6 @@ def test_the_migrations_lead_to_the_schema_of_the_code(tmp_path):
     assert execute(migrated, "PRAGMA journal_mode") == [("wal",)]
 
 
-def test_head_is_the_newest_migration():
-    from alembic.script import ScriptDirectory
-
-    assert ScriptDirectory(str(migrations.migrations_folder())).get_heads() == [HEAD]
-
-
 @pytest.mark.parametrize("content", [b"no database at all, only some text" * 50, None])
 def test_a_foreign_file_is_refused_and_left_alone(tmp_path, content):
     path = tmp_path / "other.db"

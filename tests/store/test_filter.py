@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.named_layers import models_of
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
@@ -19,6 +18,7 @@ from diode_engine.store import Store, schema
 from diode_engine.store.fields import PROBLEMS, RUNS
 from diode_engine.store.query import MAX_ROWS, problems
 from diode_engine.store.run_query import runs
+from tests.store.conftest import ENVIRONMENT
 
 _SIZES = (1, 7, 64, 96, 512, 4096, 11008)
 
@@ -60,13 +60,12 @@ PROBLEMS_THERE = drawn_problems()
 @pytest.fixture(scope="module")
 def store(place_of_module):
     """Each problem with ATen, and every second one with a kernel that is twice as fast."""
-    environment = Environment(H200, "570.1", "2.13.0", "3.7.1")
     rows = []
     for i, problem in enumerate(PROBLEMS_THERE):
-        rows.append((problem, Candidate.make("aten::mm"), environment, Timing(min_us=8.0)))
+        rows.append((problem, Candidate.make("aten::mm"), ENVIRONMENT, Timing(min_us=8.0)))
         if i % 2:
             kernel = Candidate.make("triton::mm", num_warps=4)
-            rows.append((problem, kernel, environment, Timing(min_us=4.0)))
+            rows.append((problem, kernel, ENVIRONMENT, Timing(min_us=4.0)))
     with Store.open(place_of_module) as opened:
         opened.add(opened.start_run("collect", {}), TimingTable.from_records(rows))
         yield opened

@@ -73,7 +73,9 @@ def test_of_a_file_only_what_is_new_is_imported(store, tmp_path, make_table, as_
     )  # fmt: skip
     write_dataset(both, tmp_path / "both.msgpack")
     done = import_dataset(store, tmp_path / "both.msgpack")
-    assert done.new
+    run = store.run(done.run)
+    assert (done.new, run.kind, run.state) == (True, "import", "done")
+    assert (run.spec["file"], run.key) == (str(tmp_path / "both.msgpack"), dataset_key(both))
     assert (done.timings, done.there) == (len(both) - 10, 10)
     back = store.read()
     assert sorted(map(repr, as_rows(back))) == sorted(map(repr, as_rows(both)))

@@ -30,21 +30,19 @@ def table(make_table):
     return replace(made, kernel=kernel)
 
 
-def test_facts_come_out_as_they_went_in(place, table, as_rows):
-    with Store.open(place) as store:
-        run = store.start_run("collect", {})
-        store.add(run, table)
-        store.add(run, table.take(table.problem == 0))  # a repeat: the kernels stay
-        found = store.read(kernels=True)
-        assert store.read().kernel is None
+def test_facts_come_out_as_they_went_in(store, table, as_rows):
+    run = store.start_run("collect", {})
+    store.add(run, table)
+    store.add(run, table.take(table.problem == 0))  # a repeat: the kernels stay
+    found = store.read(kernels=True)
+    assert store.read().kernel is None
     expected = [*as_rows(table), *as_rows(table.take(table.problem == 0))]
     assert sorted(as_rows(found), key=str) == sorted(expected, key=str)
 
 
-def test_a_store_without_facts_reads_as_before(place, make_table):
-    with Store.open(place) as store:
-        store.add(store.start_run("collect", {}), make_table(2, 3))
-        assert store.read(kernels=True).kernel is None
+def test_a_store_without_facts_reads_as_before(store, make_table):
+    store.add(store.start_run("collect", {}), make_table(2, 3))
+    assert store.read(kernels=True).kernel is None
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -76,17 +74,16 @@ def test_the_key_of_timings_without_facts_is_as_it_was(make_table, table):
     assert dataset_key(plain) != dataset_key(table)
 
 
-def test_problems_are_found_by_what_spills(place, table):
-    with Store.open(place) as store:
-        for _ in range(2):  # kernels count once, however many runs timed them
-            store.add(store.start_run("collect", {}), table)
-        spilling = {row.problem: row for row in query.problems(store, "spills>0")}
-        assert list(spilling) == [table.problems[1]]
-        assert query.count_problems(store, "spills=1") == 1
-        assert query.count_problems(store, "spills:0") == 2
-        assert set(store.read("spills>0").problems) == set(spilling)
-        row = spilling[table.problems[1]]
-        found = query.candidates(store, row.number, row.environment_number)
+def test_problems_are_found_by_what_spills(store, table):
+    for _ in range(2):  # kernels count once, however many runs timed them
+        store.add(store.start_run("collect", {}), table)
+    spilling = {row.problem: row for row in query.problems(store, "spills>0")}
+    assert list(spilling) == [table.problems[1]]
+    assert query.count_problems(store, "spills=1") == 1
+    assert query.count_problems(store, "spills:0") == 2
+    assert set(store.read("spills>0").problems) == set(spilling)
+    row = spilling[table.problems[1]]
+    found = query.candidates(store, row.number, row.environment_number)
     by = {table.candidates.index(c.candidate): c for c in found}
     assert by[3].kernel is not None
     assert by[3].facts["spill_stores"] == 64

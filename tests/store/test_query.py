@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Environment, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
@@ -14,9 +13,8 @@ from diode_engine.errors import QueryError
 from diode_engine.store import Store, query
 from diode_engine.store.problem_counts import space_map, statistics
 from diode_engine.store.run_query import RunContents, known_values, run_contents, runs
+from tests.store.conftest import ELSEWHERE, ENVIRONMENT
 
-_HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
-_OTHER = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "2.11.0", "")
 _ATEN, _FAST, _SLOW = (
     Candidate.make("aten::mm"),
     Candidate.make("triton::mm", num_warps=4),
@@ -34,16 +32,16 @@ def store(place_of_module):
     rows = []
     for i in range(1, 6):
         if i != 5:
-            rows.append((problem(i), _ATEN, _HERE, Timing(min_us=10.0 + i)))
-        rows.append((problem(i), _FAST, _HERE, Timing(min_us=20.0 - 3 * i)))
-    rows.append((problem(6), _FAST, _HERE, Timing(failure=Failure.TIMEOUT)))
-    rows.append((problem(1), _SLOW, _OTHER, Timing(median_us=50.0)))
+            rows.append((problem(i), _ATEN, ENVIRONMENT, Timing(min_us=10.0 + i)))
+        rows.append((problem(i), _FAST, ENVIRONMENT, Timing(min_us=20.0 - 3 * i)))
+    rows.append((problem(6), _FAST, ENVIRONMENT, Timing(failure=Failure.TIMEOUT)))
+    rows.append((problem(1), _SLOW, ELSEWHERE, Timing(median_us=50.0)))
     with Store.open(place_of_module) as opened:
         opened.add(opened.start_run("collect", {}), TimingTable.from_records(rows))
         again = [
-            (problem(1), _FAST, _HERE, Timing(min_us=19.0, spread_us=1.0)),
-            (problem(1), _FAST, _HERE, Timing(failure=Failure.CRASH)),
-            (problem(1), _SLOW, _HERE, Timing(failure=Failure.CRASH)),
+            (problem(1), _FAST, ENVIRONMENT, Timing(min_us=19.0, spread_us=1.0)),
+            (problem(1), _FAST, ENVIRONMENT, Timing(failure=Failure.CRASH)),
+            (problem(1), _SLOW, ENVIRONMENT, Timing(failure=Failure.CRASH)),
         ]
         opened.add(opened.start_run("collect", {}), TimingTable.from_records(again))
         yield opened
@@ -55,7 +53,7 @@ def numbers(rows: list[query.ProblemRow]) -> list[tuple[int, str]]:
 
 def test_a_row_says_what_was_measured(store):
     (row,) = query.problems(store, "m:10 gpu:nvidia")
-    assert (row.problem, row.environment) == (problem(1), _HERE)
+    assert (row.problem, row.environment) == (problem(1), ENVIRONMENT)
     assert (row.candidates, row.failed, row.timings) == (3, 1, 5)
     assert (row.best, row.best_us, row.aten_us) == (_ATEN, 11.0, 11.0)
     assert row.efficiency == 1.0
@@ -63,7 +61,8 @@ def test_a_row_says_what_was_measured(store):
     assert (row.best, row.best_us, row.aten_us) == (_FAST, 8.0, 14.0)
     assert row.efficiency == 8.0 / 14.0
     (row,) = query.problems(store, "m:60")
-    assert (row.best, row.best_us, row.efficiency, row.failed) == (None, None, None, 1)
+    assert (row.best, row.best_us, row.aten_us, row.efficiency) == (None, None, None, None)
+    assert (row.candidates, row.failed, row.timings) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +132,7 @@ def test_the_first_candidate_is_the_best_of_the_page_of_problems(place, make_tab
 def test_the_map_counts_problems_by_powers_of_two(place):
     sizes = [(1, 1), (63, 64), (64, 127), (65, 128), (2**30, 2**31 - 1)]
     problems = [Problem.make("mm", m, n, 8, "float16") for m, n in sizes]
-    rows = [(p, _ATEN, e, Timing(min_us=1.0)) for p in problems for e in (_HERE, _OTHER)]
+    rows = [(p, _ATEN, e, Timing(min_us=1.0)) for p in problems for e in (ENVIRONMENT, ELSEWHERE)]
     with Store.open(place) as store:
         store.add(store.start_run("collect", {}), TimingTable.from_records(rows))
         found = space_map(store)
@@ -183,10 +182,10 @@ def test_a_run_holds_what_it_timed(store):
     second = run_contents(store, 2)
     assert (second.problems, second.timings) == (1, 3)
     assert second.failures == {"crash": 2}
-    assert second.by_environment == ((_HERE, 3),)
+    assert second.by_environment == ((ENVIRONMENT, 3),)
     first = run_contents(store, 1)
     assert (first.problems, first.timings, first.failures) == (6, 11, {"timeout": 1})
-    assert first.by_environment == ((_HERE, 10), (_OTHER, 1))
+    assert first.by_environment == ((ENVIRONMENT, 10), (ELSEWHERE, 1))
     assert run_contents(store, 99) == RunContents({}, {}, {}, (), 0)
 
 

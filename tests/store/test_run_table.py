@@ -105,10 +105,3 @@ def test_a_damaged_result_is_a_sentence(store, run):
         connection.execute(sa.update(schema.results).values(document=b"nonsense"))
     with pytest.raises(StoreError, match=r"result of run 1 .* is damaged"):
         store.result(run)
-
-
-def test_what_is_no_json_is_refused(store, run):
-    for document in ({"a": math.nan}, {"a": object()}):
-        with pytest.raises(StoreError, match="cannot be written as JSON"):
-            store.set_result(run, document)
-    assert store.result(run) is None

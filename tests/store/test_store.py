@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -12,14 +13,14 @@ import numpy as np
 import pytest
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Environment, Hardware
+from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.errors import StoreError
 from diode_engine.store import RunState, Store, soundness
 from tests.samples import timing_at
-from tests.store.conftest import one_product
+from tests.store.conftest import ELSEWHERE, one_product
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,8 +70,7 @@ def test_records_that_python_calls_equal_stay_apart(store):
 
 def test_read_selects_by_hardware_run_and_success(store, make_table, as_rows):
     table = make_table()
-    other = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "", "")
-    elsewhere = replace(table, environments=(other,))
+    elsewhere = replace(table, environments=(ELSEWHERE,))
     first = store.start_run("collect", {})
     second = store.start_run("collect", {})
     store.add(first, table)
@@ -140,7 +140,9 @@ def test_a_run_tells_how_far_it_is(store):
         (lambda s: s.result(7), "no run 7"),
         (lambda s: s.finish_run(s.start_run("x", {}), "running"), "ends as done"),
         (lambda s: s.finish_run(s.start_run("x", {}), "dead"), "dead is none of these"),
-        (lambda s: s.start_run("x", {"a": object()}), "cannot be written as JSON"),
+        (lambda s: s.start_run("x", {"a": object()}), "written as JSON"),
+        (lambda s: s.set_result(s.start_run("x", {}), {"a": object()}), "written as JSON"),
+        (lambda s: s.set_result(s.start_run("x", {}), {"a": math.nan}), "written as JSON"),
     ],
 )
 def test_mistakes_are_refused_with_a_sentence(store, mistake, sentence):

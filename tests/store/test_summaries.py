@@ -9,15 +9,11 @@ import pytest
 import sqlalchemy as sa
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Environment, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.store import Store, schema
-from tests.store.conftest import load_migration, one_product
-
-_SOLO = Environment(H200, "570.1", "2.13.0", "3.7.1")
-_OTHER = Environment(Hardware(**{**H200.to_dict(), "name": "Other"}), "", "", "")
+from tests.store.conftest import ELSEWHERE, ENVIRONMENT, load_migration, one_product
 
 
 def drawn(n: int, seed: int) -> TimingTable:
@@ -39,7 +35,7 @@ def drawn(n: int, seed: int) -> TimingTable:
             Candidate.make("aten::bias_addmm"),
             *(Candidate.make("triton::mm", num_warps=i) for i in range(6)),
         ),
-        (_SOLO, _OTHER),
+        (ENVIRONMENT, ELSEWHERE),
         problem=rng.integers(0, 4, n).astype(np.int32),
         candidate=rng.integers(0, 8, n).astype(np.int32),
         environment=rng.integers(0, 2, n).astype(np.int32),
@@ -135,8 +131,3 @@ def test_the_best_of_equals_is_the_first_one_met(store):
         query = sa.select(schema.candidates.c.key).where(schema.candidates.c.id == best)
         assert connection.scalar(query) == second.key
     assert (best_us, aten_us) == (2.0, None)
-
-
-def test_a_problem_whose_candidates_all_failed_has_no_best(store):
-    store.add(store.start_run("collect", {}), one_product(Timing(failure=Failure.TIMEOUT)))
-    assert rows_of(store, schema.summaries) == [(1, 1, 1, 1, 1, None, None, None)]

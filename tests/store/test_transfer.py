@@ -213,22 +213,6 @@ def test_somebody_elses_file_is_read_in_its_order(tmp_path, suffix):
     ]
 
 
-def test_the_same_timings_are_imported_once_from_whatever_file(tmp_path):
-    for name in ("a.json", "b.msgpack.zst"):
-        write(tmp_path / name, FOREIGN)
-    with Store.open(tmp_path / "d.db") as store:
-        first = import_dataset(store, tmp_path / "a.json")
-        assert (first.new, first.timings) == (True, 5)
-        for name in ("a.json", "b.msgpack.zst"):
-            again = import_dataset(store, tmp_path / name)
-            assert (again.new, again.timings, again.run) == (False, 0, first.run)
-        assert store.stats().timings == 5
-        (run,) = store.runs()
-        assert (run.kind, run.state) == ("import", "done")
-        assert run.spec["file"] == str(tmp_path / "a.json")
-        assert run.key == dataset_key(read_dataset(tmp_path / "a.json"))
-
-
 def test_a_file_to_be_predicted_has_no_times(tmp_path):
     asked = copy.deepcopy(FOREIGN)
     asked["timings"] = [{"problem": 1, "environment": 0, "candidate": [1, 0]}]
