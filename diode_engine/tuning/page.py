@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from diode_engine.errors import TrainingError
 from diode_engine.models.predictor import Predictor
 from diode_engine.plain_text import format_duration, format_number
 from diode_engine.registry import ModelVersion
@@ -121,14 +122,17 @@ def chooser_rows(
     *,
     seen: bool,
 ) -> list[dict[str, Any]]:
-    """What each chooser reaches on the held-out problems: the model, the `others` (each with what
-    it is to the tuning), and those without a model. With `seen` the model has learned from these
-    problems, so its figures come from its manifest."""
+    """What each chooser reaches on the held-out problems: the model, those of the `others` (each
+    with what it is to the tuning) that know any of the problems, and those without a model. With
+    `seen` the model has learned from these problems, so its figures come from its manifest."""
     gpu = split.hardware
     own, *without = evaluate(split.judged, Predictor.load(model.folder, gpu)).choosers
     rows = [_told(model) if seen else _figures(model.reference, own)]
     for version, role in others.items():
-        row = evaluate(split.judged, Predictor.load(version.folder, gpu)).choosers[0]
+        try:
+            row = evaluate(split.judged, Predictor.load(version.folder, gpu)).choosers[0]
+        except TrainingError:  # it knows none of these products
+            continue
         made_for = version.manifest.record_for(gpu).hardware.name
         of = "" if made_for == gpu.name else f" of {made_for}"
         rows.append(_figures(f"{version.reference}{of}, {role}", row))

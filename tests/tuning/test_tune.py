@@ -174,6 +174,19 @@ def test_from_another_gpu_s_model_the_tuned_one_is_better_and_both_are_on_the_pa
     assert against == h100.reference  # and not ATen, which would be beaten by less
 
 
+def test_a_model_taken_before_that_knows_none_of_the_products_is_not_on_the_page(tmp_path, script):
+    with Store.open(tmp_path / "first.db") as store:
+        before = tuned(store).model
+    manifest = json.loads((before.folder / "manifest.json").read_text())
+    manifest["coverage"]["op_types"] = ["int_mm int8"]
+    (before.folder / "manifest.json").write_text(json.dumps(manifest))
+    with Store.open(tmp_path / "s.db") as store:
+        made = tuned(store, base=rounds.NONE)
+    choosers = [row["chooser"] for row in made.document["choosers"]]
+    assert choosers[0].startswith(made.model.reference)
+    assert not any(chooser.startswith(before.reference) for chooser in choosers)
+
+
 def _copied(tmp_path: Path, folder: Path, manifest: str) -> Path:
     copy = tmp_path / "copy"
     copy.mkdir()
