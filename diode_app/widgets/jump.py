@@ -20,7 +20,7 @@ def jump_targets(screen: Screen[object]) -> list[Widget]:
         target
         for widget in screen.focus_chain
         for target in (widget.query(Tab) if isinstance(widget, Tabs) else (widget,))
-        if screen.find_widget(target).visible_region
+        if target.is_on_screen and screen.find_widget(target).visible_region
     ]
     return sorted(found, key=lambda target: (target.region.y, target.region.x))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.widgets import Input, Static, TabbedContent, TextArea
 
 from diode_app.screens.sql import SqlScreen
-from diode_app.widgets.jump import Jump
+from diode_app.widgets.jump import Jump, jump_targets
 from tests.app.waiting import lines_of, press, press_each, running
 
 
@@ -58,3 +58,11 @@ async def test_another_key_does_nothing(make_app, filled):
     async with running(make_app(), (120, 40), "Q", "apostrophe", "7") as (app, _pilot):
         assert isinstance(app.screen, SqlScreen)
         assert "7" not in app.screen.query_text
+
+
+async def test_a_field_that_has_no_place_yet_gets_no_letter(make_app, filled):
+    async with running(make_app(), (120, 40), "Q") as (app, _pilot):
+        before, field = jump_targets(app.screen), Input()
+        await app.screen.mount(field)
+        assert field in app.screen.focus_chain
+        assert jump_targets(app.screen) == before
