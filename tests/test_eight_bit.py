@@ -20,10 +20,9 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, shared_bytes
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
-from diode_engine.errors import CollectionError, RecordError
+from diode_engine.errors import RecordError
 from diode_engine.inductor.lowering.kernel_class import class_of
 from diode_engine.models.coverage import Coverage
-from diode_engine.problems.sources import mixed, parse_source
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.store import (
     Store,
@@ -214,21 +213,3 @@ def test_a_store_and_a_file(tmp_path):
     coverage = Coverage.make(table)
     assert "scaled_mm aten::_scaled_mm" in coverage.kernels
     assert set(coverage.types) == {E4M3, E5M2, "int8", "bfloat16"}
-
-
-def test_the_source():
-    drawn = mixed(120, 0, ("eight-bit",))
-    assert len(drawn) == 120
-    assert {str(p.op) for p in drawn} == {"scaled_mm", "int_mm", "mm_plus_mm"}
-    assert drawn == mixed(120, 0, ("eight-bit",))
-    for p in drawn:
-        if p.dtype.itemsize == 1:
-            assert p.N % 16 == p.K % 16 == 0
-            assert p.op != "int_mm" or p.M > 16
-            assert p.bias == "none" or p.out_dtype != "float32"
-    some = parse_source("eight-bit:ops=scaled_mm,models=deepseek-v3").problems(0)
-    assert 7168 in {size for p in (next(some) for _ in range(20)) for size in (p.M, p.N, p.K)}
-    with pytest.raises(CollectionError, match="no model 'gpt-9'"):
-        parse_source("eight-bit:models=gpt-9")
-    with pytest.raises(CollectionError, match="no op 'mm'"):
-        parse_source("eight-bit:ops=mm")

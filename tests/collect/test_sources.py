@@ -191,6 +191,8 @@ def test_what_cannot_be_wanted_is_refused(given):
         ("harvest:side=left", "no side 'left'; there are all, learned, held-out"),
         ("harvest:families=gpt9", "no family 'gpt9'"),
         ("harvest:kinds=poem", "no kind 'poem'"),
+        ("eight-bit:models=gpt-9", "no model 'gpt-9'"),
+        ("eight-bit:ops=mm", "no op 'mm'"),
     ],
 )
 def test_what_is_no_source_is_refused(text, says):
@@ -363,11 +365,22 @@ def test_experts_in_8_bits_are_as_the_library_takes_them():
     assert {("scaled_grouped_mm_rows", True), ("scaled_grouped_mm_rows", False)} <= fast
 
 
+def test_products_of_8_bits_are_as_the_library_takes_them():
+    for p in drawn("eight-bit"):
+        if p.dtype.itemsize == 1:
+            assert p.N % 16 == p.K % 16 == 0
+            assert p.op != "int_mm" or p.M > 16
+            assert p.bias == "none" or p.out_dtype != "float32"
+    some = drawn("eight-bit:ops=scaled_mm,models=deepseek-v3", 20)
+    assert {str(p.op) for p in some} == {"scaled_mm"}
+    assert 7168 in {size for p in some for size in (p.M, p.N, p.K)}
+
+
 def test_scales_of_blocks_are_drawn():
-    drawn = list(islice(EightBit(ops=("scaled_mm",)).problems(0), 300))
-    found = {p.op_fields["scaling"] for p in drawn}
+    products = drawn("eight-bit:ops=scaled_mm")
+    found = {p.op_fields["scaling"] for p in products}
     assert found == {"tensor", "row", "1x128_128x128", "1x128_1x128"}
-    by_blocks = [p for p in drawn if "128" in p.op_fields["scaling"]]
+    by_blocks = [p for p in products if "128" in p.op_fields["scaling"]]
     assert all(p.N % 16 == p.K % 16 == 0 and p.bias == "none" for p in by_blocks)
     assert len({(p.N, p.K) for p in by_blocks}) > 10
 

@@ -9,6 +9,7 @@ from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
+from diode_engine.validation.pool import CandidatePool
 from tests import samples
 
 HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
@@ -31,6 +32,12 @@ def table() -> Callable[..., TimingTable]:
         )
 
     return make
+
+
+@pytest.fixture
+def pool(table: Callable[..., TimingTable]) -> Callable[..., CandidatePool]:
+    """A pool of the rows that `table` takes."""
+    return lambda *rows, **more: CandidatePool.make(table(*rows, **more))
 
 
 @pytest.fixture

@@ -27,28 +27,24 @@ def chosen(pool: CandidatePool, chooser: choosers.ScoredChooser) -> list[Candida
     ]
 
 
-def test_aten_is_the_best_extern_kernel(table):
+def test_aten_is_the_best_extern_kernel(pool):
     problem = Problem.make("addmm", 64, 64, 64, "float16")
     one, other = Candidate("aten::addmm"), Candidate("aten::bias_addmm")
-    pool = CandidatePool.make(
-        table((problem, one, 3.0), (problem, other, 2.0), (problem, Candidate("triton::mm"), 1.0))
-    )
-    assert chosen(pool, choosers.aten(pool)) == [other, one]
+    made = pool((problem, one, 3.0), (problem, other, 2.0), (problem, Candidate("triton::mm"), 1.0))
+    assert chosen(made, choosers.aten(made)) == [other, one]
 
 
-def test_a_model_never_takes_what_cannot_fit(table, problem, tile):
+def test_a_model_never_takes_what_cannot_fit(pool, problem, tile):
     huge, small = tile(256, 256, 128, 5, 8), tile(64, 64, 32, 3, 4)
-    pool = CandidatePool.make(
-        table(
-            (problem, huge, Failure.OUT_OF_RESOURCES), (problem, small, 9.0), (problem, ATEN, 8.0)
-        )
+    made = pool(
+        (problem, huge, Failure.OUT_OF_RESOURCES), (problem, small, 9.0), (problem, ATEN, 8.0)
     )
-    predicted = np.array([1.0 if c == huge else 9.0 for c in pool.table.candidates])
-    score = choosers.model(pool, predicted[pool.table.candidate], "m").score
+    predicted = np.array([1.0 if c == huge else 9.0 for c in made.table.candidates])
+    score = choosers.model(made, predicted[made.table.candidate], "m").score
     assert np.isnan(score).sum() == 1
 
 
-def test_default_is_the_best_of_its_space_only(table, problem, tile):
+def test_default_is_the_best_of_its_space_only(pool, problem, tile):
     inside = tile(128, 128, 64, 3, 4)
     without_group = Candidate.make(
         "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, num_stages=2, num_warps=4
@@ -56,46 +52,41 @@ def test_default_is_the_best_of_its_space_only(table, problem, tile):
     outside = tile(128, 128, 64, 4, 4)
     another_group = tile(128, 128, 64, 3, 4, GROUP_M=4)
     tma = Candidate("triton::mm_persistent_tma", inside.kwargs)
-    pool = CandidatePool.make(
-        table(
-            (problem, ATEN, 5.0),
-            (problem, inside, 4.0),
-            (problem, without_group, 3.0),
-            *((problem, c, 1.0) for c in (outside, another_group, tma)),
-        )
-    )
-    default = choosers.max_autotune_default(pool)
-    assert chosen(pool, default) == [without_group, inside, ATEN]
+    made = pool(
+        (problem, ATEN, 5.0), (problem, inside, 4.0), (problem, without_group, 3.0),
+        *((problem, c, 1.0) for c in (outside, another_group, tma)),
+    )  # fmt: skip
+    default = choosers.max_autotune_default(made)
+    assert chosen(made, default) == [without_group, inside, ATEN]
     assert default.timed == 3
 
 
-def test_default_is_that_of_the_timings_torch(table, problem, tile):
+def test_default_is_that_of_the_timings_torch(pool, problem, tile):
     later, always = tile(128, 256, 64, 4, 8), tile(128, 128, 64, 3, 4)
     rows = ((problem, ATEN, 5.0), (problem, later, 1.0), (problem, always, 2.0))
     for torch, best in (("2.11.0+cu130", always), ("2.13.0", later)):
-        pool = CandidatePool.make(table(*rows, environment=Environment(H200, "", torch, "")))
-        assert chosen(pool, choosers.max_autotune_default(pool))[0] == best
+        made = pool(*rows, environment=Environment(H200, "", torch, ""))
+        assert chosen(made, choosers.max_autotune_default(made))[0] == best
 
 
-def test_default_has_the_library_kernels_of_that_torch(table):
+def test_default_has_the_library_kernels_of_that_torch(pool):
     problem = Problem.make("addmm", 64, 64, 64, "float16", bias="vector")
     plain, biased = Candidate("aten::addmm"), Candidate("aten::bias_addmm")
     rows = ((problem, plain, 3.0), (problem, biased, 2.0))
     for torch, offered in (("2.11.0", [biased, plain]), ("2.13.0", [biased])):
-        pool = CandidatePool.make(table(*rows, environment=Environment(H200, "", torch, "")))
-        assert chosen(pool, choosers.max_autotune_default(pool)) == offered
+        made = pool(*rows, environment=Environment(H200, "", torch, ""))
+        assert chosen(made, choosers.max_autotune_default(made)) == offered
         # without max-autotune there is no such difference: it takes either
-        assert chosen(pool, choosers.aten(pool)) == [biased, plain]
+        assert chosen(made, choosers.aten(made)) == [biased, plain]
 
 
-def test_no_triton_kernel_is_atens(table, problem, tile):
+def test_no_triton_kernel_is_atens(pool, problem, tile):
     split = Candidate.make("decompose_k", k_split=2)
-    rows = ((problem, tile(64, 64, 32, 2, 4), 1.0), (problem, split, 2.0))
-    pool = CandidatePool.make(table(*rows))
-    assert chosen(pool, choosers.aten(pool)) == []
+    made = pool((problem, tile(64, 64, 32, 2, 4), 1.0), (problem, split, 2.0))
+    assert chosen(made, choosers.aten(made)) == []
 
 
-def test_the_nearest_problem_lends_its_fastest(table, problem, tile):
+def test_the_nearest_problem_lends_its_fastest(table, pool, problem, tile):
     a, b, c = (tile(64, 64, 32, stages, 4) for stages in (2, 3, 4))
     near = Problem.make("mm", 1024, 1024, 1536, "bfloat16")
     far = Problem.make("mm", 16, 1024, 1024, "bfloat16")
@@ -104,24 +95,20 @@ def test_the_nearest_problem_lends_its_fastest(table, problem, tile):
         (near, tile(16, 16, 16, 2, 1), 1.0),
         (far, a, 1.0), (far, b, 2.0),
     )  # fmt: skip
-    pool = CandidatePool.make(
-        table((problem, ATEN, 1.0), (problem, a, 2.0), (problem, b, 3.0), (problem, c, 1.0))
-    )
-    found = choosers.nearest_problem(pool, seen)
+    made = pool((problem, ATEN, 1.0), (problem, a, 2.0), (problem, b, 3.0), (problem, c, 1.0))
+    found = choosers.nearest_problem(made, seen)
     assert found is not None
-    assert chosen(pool, found) == [b, a]
+    assert chosen(made, found) == [b, a]
     elsewhere = Environment(replace(H200, name="Another GPU"), "", "", "")
-    assert choosers.nearest_problem(pool, table((near, a, 1.0), environment=elsewhere)) is None
+    assert choosers.nearest_problem(made, table((near, a, 1.0), environment=elsewhere)) is None
 
 
-def test_roofline_and_median_choose_without_a_model(table, problem, tile):
+def test_roofline_and_median_choose_without_a_model(pool, problem, tile):
     good, poor = tile(128, 128, 64, 3, 4), tile(16, 16, 16, 1, 2)
     unknown = Candidate.make("somebody::mm", anything=1)
-    pool = CandidatePool.make(
-        table((problem, good, 1.0), (problem, poor, 30.0), (problem, unknown, 5.0))
-    )
-    assert chosen(pool, choosers.roofline(pool)) == [good, poor]
-    assert chosen(pool, choosers.median_candidate(pool))[0] == unknown
+    made = pool((problem, good, 1.0), (problem, poor, 30.0), (problem, unknown, 5.0))
+    assert chosen(made, choosers.roofline(made)) == [good, poor]
+    assert chosen(made, choosers.median_candidate(made))[0] == unknown
 
 
 class TestNvMatmulHeuristics:
@@ -171,26 +158,19 @@ class TestNvMatmulHeuristics:
         rank = nv_heuristics.ranking(problem, candidates, usable, H200)
         np.testing.assert_array_equal(rank, [np.nan, 0, np.nan, 1, np.nan])
 
-    def test_ranks_a_pool(self, table, problem, tile):
-        pool = CandidatePool.make(
-            table(
-                (problem, tile(16, 16, 16, 1, 2), 90.0),
-                (problem, tile(128, 128, 64, 4, 4), 9.0),
-                (problem, ATEN, 5.0),
-            )
-        )
-        chooser, notes = choosers.nv_matmul_heuristics(pool)
+    def test_ranks_a_pool(self, pool, problem, tile):
+        good, poor = tile(128, 128, 64, 4, 4), tile(16, 16, 16, 1, 2)
+        made = pool((problem, poor, 90.0), (problem, good, 9.0), (problem, ATEN, 5.0))
+        chooser, notes = choosers.nv_matmul_heuristics(made)
         assert notes == ()
         assert chooser is not None
-        assert chosen(pool, chooser)[0] == tile(128, 128, 64, 4, 4)
+        assert chosen(made, chooser)[0] == good
 
 
-def test_heuristics_of_another_device_or_not_installed(table, problem, monkeypatch):
+def test_heuristics_of_another_device_or_not_installed(pool, problem, monkeypatch):
     elsewhere = Environment(replace(H200, name="Another GPU"), "", "", "")
     rows = ((problem, ATEN, 1.0), (problem, Candidate("decompose_k", (("k_split", 2),)), 2.0))
-    chooser, notes = choosers.nv_matmul_heuristics(
-        CandidatePool.make(table(*rows, environment=elsewhere))
-    )
+    chooser, notes = choosers.nv_matmul_heuristics(pool(*rows, environment=elsewhere))
     assert chooser is None
     assert notes == ("nvMatmulHeuristics does not know Another GPU.",)
 
@@ -202,6 +182,6 @@ def test_heuristics_of_another_device_or_not_installed(table, problem, monkeypat
     real = builtins.__import__
     nv_heuristics._interface.cache_clear()
     monkeypatch.setattr(builtins, "__import__", missing)
-    chooser, notes = choosers.nv_matmul_heuristics(CandidatePool.make(table(*rows)))
+    chooser, notes = choosers.nv_matmul_heuristics(pool(*rows))
     assert chooser is None
     assert "pip install" in notes[0]

@@ -37,13 +37,9 @@ def timings(table, problem, tile):
     fast, slow = tile(128, 128, 64, 3, 4), tile(64, 64, 32, 2, 4)
     aten = Candidate("aten::mm")
     return table(
-        (problem, aten, 10.0),
-        (problem, fast, 20.0),
-        (problem, slow, 40.0),
-        (wide, aten, 8.0),
-        (wide, fast, Failure.TIMEOUT),
-        (wide, slow, 4.0),
-    )
+        (problem, aten, 10.0), (problem, fast, 20.0), (problem, slow, 40.0),
+        (wide, aten, 8.0), (wide, fast, Failure.TIMEOUT), (wide, slow, 4.0),
+    )  # fmt: skip
 
 
 def test_report_compares_on_the_same_problems(timings):
@@ -267,6 +263,11 @@ def test_what_is_written_is_read_again(timings):
     assert parts.render() == crossed.render()
 
 
+@pytest.fixture
+def document(timings):
+    return written(evaluate(timings, Predicted(timings, timings.min_us), name="mine"))
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -279,8 +280,7 @@ def test_what_is_written_is_read_again(timings):
         ({"errors": {"timings": "much"}}, "must be a whole number"),
     ],
 )
-def test_what_is_no_report_is_a_sentence(timings, change, says):
-    document = evaluate(timings, Predicted(timings, timings.min_us), name="mine").to_dict()
+def test_what_is_no_report_is_a_sentence(document, change, says):
     with pytest.raises(ReportError, match=says):
         read_report({**document, **change})
 
@@ -296,8 +296,7 @@ def test_what_is_no_report_is_a_sentence(timings, change, says):
         {"compiled": {"template": "aten::mm", "kwargs": {}, "measured": "x", "confidence": None}},
     ],
 )
-def test_a_case_that_is_none_is_a_sentence(timings, change):
-    document = evaluate(timings, Predicted(timings, timings.min_us), name="mine").to_dict()
+def test_a_case_that_is_none_is_a_sentence(document, change):
     document["cases"][0] |= change
     with pytest.raises(ReportError, match="not as Diode writes it"):
         read_report(document)
@@ -307,8 +306,7 @@ def test_a_case_that_is_none_is_a_sentence(timings, change):
     ("where", "k"),
     [("efficiency", "1"), ("efficiency", "5"), ("top of the model", "10"), ("top of another", "1")],
 )
-def test_what_a_report_always_has_must_be_there(timings, where, k):
-    document = written(evaluate(timings, Predicted(timings, timings.min_us), name="mine"))
+def test_what_a_report_always_has_must_be_there(document, where, k):
     ours, *_, other = document["choosers"]
     tables = {
         "efficiency": document["cases"][0]["efficiency"],
