@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,6 +122,12 @@ def network() -> Callable[..., Network]:
 
 
 Save = Callable[..., Artifact]
+
+
+def ship_default(shipped: Path, reference: str, hardware: Hardware = H200) -> None:
+    """Makes this model the shipped default of the GPU."""
+    aliases = shipped / hardware.slug / "aliases.json"
+    aliases.write_text(json.dumps({"default": reference}))
 
 
 def taken_on(hardware: Hardware = H200) -> str:

@@ -371,6 +371,15 @@ def test_changed_bytes_give_a_model_or_a_sentence(trees, network, table, data):
     assert model.predict(x).shape == (5,)
 
 
+@pytest.fixture
+def covering(save):
+    """Predictors of one model that covers something else."""
+    saved = save()
+    return lambda coverage: Predictor(
+        replace(saved, manifest=replace(saved.manifest, coverage=coverage))
+    )
+
+
 def test_predicting(save, table):
     predictor = Predictor(save())
     assert predictor.hardware == H200
@@ -402,11 +411,10 @@ def test_of_what_it_was_not_trained_on_a_predictor_says_nothing(save, candidates
     assert predictor.predict_us(known, ()).shape == (0,)
 
 
-def test_a_template_is_known_on_the_ops_it_was_trained_on(save):
+def test_a_template_is_known_on_the_ops_it_was_trained_on(covering):
     op_types = ("bmm float16", "mm float16")
     kernels = ("bmm aten::bmm", "mm aten::mm", "mm decompose_k")
-    coverage = Coverage(kernels, ("float16",), op_types)
-    predictor = Predictor(save(coverage=coverage))
+    predictor = covering(Coverage(kernels, ("float16",), op_types))
     asked = (Candidate.make("decompose_k", k_split=4), Candidate.make("aten::bmm"))
     mm = Problem.make("mm", 64, 64, 64, "float16")
     bmm = Problem.make("bmm", 64, 64, 64, "float16", B=2)
@@ -414,26 +422,22 @@ def test_a_template_is_known_on_the_ops_it_was_trained_on(save):
     assert np.isnan(predictor.predict_us(bmm, asked)).tolist() == [True, False]
 
 
-def test_a_type_is_known_on_the_ops_it_was_timed_on(save):
+def test_a_type_is_known_on_the_ops_it_was_timed_on(covering):
     timed = Coverage(
         ("bmm aten::bmm", "mm aten::mm"), ("float16", "float32"), ("bmm float32", "mm float16")
     )
-    aten = {"mm": Candidate.make("aten::mm"), "bmm": Candidate.make("aten::bmm")}
-    saved = save(coverage=timed)
+    everything = {(op, dtype) for op in ("mm", "bmm") for dtype in ("float16", "float32")}
 
     def known(coverage: Coverage) -> set[tuple[str, str]]:
-        manifest = replace(saved.manifest, coverage=coverage)
-        predictor = Predictor(replace(saved, manifest=manifest))
-        return {
-            (op, dtype)
-            for op in aten
-            for dtype in ("float16", "float32")
-            if not np.isnan(
-                predictor.predict_us(Problem.make(op, 64, 64, 64, dtype), (aten[op],))
-            ).any()
+        predictor = covering(coverage)
+        us = {
+            (op, dtype): predictor.predict_us(
+                Problem.make(op, 64, 64, 64, dtype), (Candidate.make(f"aten::{op}"),)
+            )
+            for op, dtype in everything
         }
+        return {pair for pair, predicted in us.items() if np.isfinite(predicted).all()}
 
-    everything = {(op, dtype) for op in aten for dtype in ("float16", "float32")}
     assert known(timed) == {("mm", "float16"), ("bmm", "float32")}
     other = Coverage(("mm aten::mm",), ("float32",), ("mm float32",))
     assert known(timed.joined(other)) == everything - {("bmm", "float16")}
@@ -443,16 +447,14 @@ FEW, MANY = tile(16, 128, 128, 4, 4), tile(16, 128, 128, 4, 2)
 TIMED, FAILED = Timing(median_us=9.0), Timing(failure=Failure.WRONG_RESULT)
 
 
-def test_an_innermost_batch_is_known_where_it_was_timed(save):
+def test_an_innermost_batch_is_known_where_it_was_timed(covering):
     aten, usual, inner = Candidate.make("aten::bmm"), "bmm float16", "bmm float16, inner batch"
     problems = [
         Problem.make("bmm", 64, 64, 64, "float16", B=4, a_batch=where)
         for where in ("outer", "inner")
     ]
-    saved = save()
     for op_types, known in (((usual,), [0]), ((inner,), [1]), ((inner, usual), [0, 1])):
-        coverage = Coverage(("bmm aten::bmm",), ("float16",), op_types)
-        predictor = Predictor(replace(saved, manifest=replace(saved.manifest, coverage=coverage)))
+        predictor = covering(Coverage(("bmm aten::bmm",), ("float16",), op_types))
         us = [predictor.predict_us(problem, (aten,))[0] for problem in problems]
         assert np.flatnonzero(np.isfinite(us)).tolist() == known
 

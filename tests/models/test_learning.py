@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from diode_engine.core.hardware import H200
-from diode_engine.core.table import TimingTable
 from diode_engine.errors import TrainingError
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
@@ -23,10 +22,7 @@ TREES = TreesSettings(rounds=60, max_depth=5, learning_rate=0.2, threads=2)
 @pytest.fixture(scope="module")
 def halves(table):
     held = table.problem % 4 == 0
-    return (
-        Examples.make(table.take(~held), H200),
-        Examples.make(table.take(held), H200),
-    )
+    return Examples.make(table.take(~held), H200), Examples.make(table.take(held), H200)
 
 
 def rmse(examples: Examples, predicted: np.ndarray) -> float:
@@ -42,12 +38,10 @@ def test_a_fit_beats_a_constant(family, residual, halves):
     seen: list[FitProgress] = []
     if family.startswith("network"):
         ranking = family.partition(", ")[2] or "listwise"
-        s = NetworkSettings(**{**vars(NETWORK), "residual": residual, "ranking": ranking})
+        s = replace(NETWORK, residual=residual, ranking=ranking)
         model = fit_network(train, held_out, s, seen.append, device="cpu")
     else:
-        t = TreesSettings(
-            **{**vars(TREES), "residual": residual, "rank": 0.01 if "ranking" in family else 0.0}
-        )
+        t = replace(TREES, residual=residual, rank=0.01 if "ranking" in family else 0.0)
         model = fit_trees(train, held_out, t, seen.append)
     predicted = model.predict(held_out.x)
     constant = np.full_like(held_out.log_us, train.log_us.mean())
@@ -64,19 +58,14 @@ class Stopped(Exception):
     pass
 
 
-@pytest.mark.parametrize("fit", [fit_network, fit_trees])
-def test_an_exception_in_the_report_ends_the_fit(fit, halves):
-    seen = []
+def stop_at(step: int) -> Callable[[FitProgress], None]:
+    """A report that ends the fit at this step."""
 
     def stop(progress: FitProgress) -> None:
-        seen.append(progress.step)
-        if progress.step == 2:
+        if progress.step == step:
             raise Stopped
 
-    settings = NETWORK if fit is fit_network else TREES
-    with pytest.raises(Stopped):
-        fit(*halves, settings, stop)  # type: ignore[operator]
-    assert seen == [1, 2]
+    return stop
 
 
 @pytest.mark.parametrize(
@@ -112,13 +101,8 @@ def test_a_network_that_was_cut_short_becomes_the_same(cut, halves):
     whole: list[FitProgress] = []
     wanted = fit_network(*halves, s, whole.append, device="cpu").to_bytes()
     memory, seen = Memory(), []
-
-    def stop(progress: FitProgress) -> None:
-        if progress.step == cut:
-            raise Stopped
-
     with pytest.raises(Stopped):
-        fit_network(*halves, s, stop, memory, device="cpu")
+        fit_network(*halves, s, stop_at(cut), memory, device="cpu")
     again = fit_network(*halves, s, seen.append, memory, device="cpu")
     assert again.to_bytes() == wanted
     assert seen == whole
@@ -128,13 +112,8 @@ def test_trees_that_were_cut_short_become_as_good(halves):
     whole: list[FitProgress] = []
     fit_trees(*halves, TREES, whole.append)
     memory, seen = Memory(), []
-
-    def stop(progress: FitProgress) -> None:
-        if progress.step == 20:
-            raise Stopped
-
     with pytest.raises(Stopped):
-        fit_trees(*halves, TREES, stop, memory)
+        fit_trees(*halves, TREES, stop_at(20), memory)
     again = fit_trees(*halves, TREES, seen.append, memory)
     assert [p.step for p in seen] == [p.step for p in whole]
     assert seen[:20] == whole[:20]
@@ -153,12 +132,8 @@ def test_a_damaged_checkpoint_is_a_sentence(halves):
 def test_heads_are_learned_each(halves):
     train, held_out = halves
     shift = np.array([[-0.5], [0.5]], np.float32)
-    network = fit_network(
-        replace(train, heads=train.log_us + shift),
-        held_out,
-        replace(NETWORK, epochs=20),
-        device="cpu",
-    )
+    heads = replace(train, heads=train.log_us + shift)
+    network = fit_network(heads, held_out, replace(NETWORK, epochs=20), device="cpu")
     weight, bias = network.layers[-1]
     assert weight.shape[1] == 2
     assert rmse(held_out, network.predict(held_out.x)) < 0.3
@@ -175,10 +150,7 @@ def test_failed_and_unsupported_timings_are_left_out(table):
     failed[5] = 1
     us = table.min_us.copy()
     us[5] = np.nan
-    changed = TimingTable(
-        table.problems, table.candidates, table.environments, table.problem, table.candidate,
-        table.environment, us, table.median_us, table.spread_us, table.repeats, failed,
-    )  # fmt: skip
+    changed = replace(table, min_us=us, failure=failed)
     shuffled = changed.take(np.random.default_rng(0).permutation(len(table)))
     examples = Examples.make(shuffled, H200)
     assert len(examples.log_us) == len(table) - 1
@@ -213,7 +185,7 @@ def test_what_is_near_the_best_counts_more(halves):
     near = train.gap < 0.1
 
     def error(focus: float) -> float:
-        s = TreesSettings(**{**vars(TREES), "rounds": 8, "max_depth": 3, "focus": focus})
+        s = replace(TREES, rounds=8, max_depth=3, focus=focus)
         wrong = fit_trees(train, held_out, s).predict(train.x) - train.log_us
         return float(np.sqrt(np.mean(wrong[near] ** 2)))
 

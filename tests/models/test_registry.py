@@ -1,6 +1,5 @@
 """Which models there are, and which one serves a device."""
 
-import json
 import logging
 import shutil
 from dataclasses import replace
@@ -12,7 +11,7 @@ from diode_engine import paths, registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
 from diode_engine.registry import choice, versions
-from tests.models.conftest import taken_on
+from tests.models.conftest import ship_default, taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
@@ -97,16 +96,10 @@ def test_a_model_that_has_such_a_name_is_meant_first(ship, shipped):
     assert registry.resolve("nvidia-h200-matmul").reference == "nvidia-h200-matmul@1"
 
 
-def test_without_models_there_is_none():
-    assert registry.list_models() == []
-    assert registry.best_for(H200) is None
-    assert registry.load_predictor(H200) is None
-
-
 def test_the_best_is_the_default_else_the_newest(ship, shipped, model):
     ship("a", 1)
     ship("b", 1)
-    (shipped / "nvidia-h200" / "aliases.json").write_text(json.dumps({"default": "a@1"}))
+    ship_default(shipped, "a@1")
     assert taken_on() == "a@1"
     mine = registry.register(model, "mine")
     assert taken_on() == "a@1"
@@ -174,7 +167,7 @@ def test_other_folders_are_no_versions(ship, shipped):
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": "diode-registry", "version": 9}'])
 def test_a_broken_registry_leaves_the_shipped_default(ship, shipped, model, caplog, text):
     ship("gemm")
-    (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "gemm@1"}')
+    ship_default(shipped, "gemm@1")
     mine = registry.register(model, "mine", default=True)
     assert taken_on() == "mine@1"
     path = mine.folder.parent.parent / "registry.json"
@@ -194,7 +187,7 @@ def test_a_broken_registry_leaves_the_shipped_default(ship, shipped, model, capl
 
 def test_a_default_that_is_gone_leaves_the_shipped_one(ship, shipped, model, caplog):
     ship("gemm")
-    (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "gemm@1"}')
+    ship_default(shipped, "gemm@1")
     mine = registry.register(model, "mine", default=True)
     shutil.rmtree(mine.folder)
     assert taken_on() == "gemm@1"
@@ -224,7 +217,7 @@ def test_a_model_of_the_installed_software_goes_first(ship, shipped, monkeypatch
     assert taken_on() in ("fits@1", "unsaid@1")
     registry.load_predictor(H200)
     assert "other software" not in caplog.text
-    (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "older@2"}')
+    ship_default(shipped, "older@2")
     assert taken_on() == "older@2"
     registry.load_predictor(H200)
     assert "torch 2.11.0, here 2.13.0+cu130, Triton 3.6.0, here 3.7.1" in caplog.text

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,8 +137,16 @@ def test_files_that_are_no_archives_are_refused(archive, tmp_path):
     rewritten(archive, lambda entries: entries, zipfile.ZIP_DEFLATED)
     with pytest.raises(ModelError, match="not made by"):
         registry.import_model(archive)
+    archive.write_bytes(data)
+    with zipfile.ZipFile(archive, "a") as opened:
+        opened.comment = b"x"  # behind the archive
+    with pytest.raises(ModelError, match="not an archive of a model"):
+        registry.import_model(archive)
     with pytest.raises(ModelError, match="cannot be read"):
         registry.import_model(tmp_path)
+    os.mkfifo(tmp_path / "pipe.zip")  # which is not waited for
+    with pytest.raises(ModelError, match="no regular file"):
+        registry.import_model(tmp_path / "pipe.zip")
 
 
 def test_an_archive_of_many_entries_is_refused_before_they_are_listed(archive, monkeypatch):
@@ -157,13 +166,6 @@ def test_a_manifest_that_is_too_large_with_its_indents_is_not_registered(save, t
     with pytest.raises(ModelError, match="more than 1 MiB"):
         registry.register(tmp_path / "model", "mine")
     assert registry.list_models() == []
-
-
-def test_an_archive_with_something_behind_it_is_refused(archive):
-    with zipfile.ZipFile(archive, "a") as opened:
-        opened.comment = b"x"
-    with pytest.raises(ModelError, match="not an archive of a model"):
-        registry.import_model(archive)
 
 
 def test_a_damaged_byte_anywhere_is_noticed(archive, tmp_path, monkeypatch):
@@ -204,12 +206,6 @@ def test_what_is_hashed_is_what_is_registered(module, step, save, archive, tmp_p
     assert archive.read_bytes() == theirs.read_bytes() != asked
 
 
-def test_a_pipe_is_no_archive_and_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe.zip")
-    with pytest.raises(ModelError, match="no regular file"):
-        registry.import_model(tmp_path / "pipe.zip")
-
-
 def test_a_removal_that_cannot_be_noted_does_not_happen(mine, monkeypatch):
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -239,11 +235,16 @@ def index(archive, tmp_path):
     return path
 
 
-def altered(index: Path, **changes: object) -> Path:
+def relisted(index: Path, change: Callable[[dict[str, Any]], list[dict[str, Any]]]) -> Path:
+    """The index with other lines, made of its only one."""
     given = json.loads(index.read_text())
-    given["models"][0].update(changes)
+    given["models"] = change(*given["models"])
     index.write_text(json.dumps(given))
     return index
+
+
+def altered(index: Path, **changes: object) -> Path:
+    return relisted(index, lambda line: [line | changes])
 
 
 def test_an_index_offers_archives_beside_it(index, archive, tmp_path, monkeypatch):
@@ -275,20 +276,14 @@ def test_a_line_that_is_wrong_is_refused(index, changes):
 
 
 def test_what_an_index_offers_twice_is_refused(index):
-    given = json.loads(index.read_text())
-    given["models"] *= 2
-    index.write_text(json.dumps(given))
     with pytest.raises(RegistryError, match=r"Model 2 of the index .* is listed twice"):
-        read_index(index)
+        read_index(relisted(index, lambda line: [line, line]))
 
 
 def test_a_long_index_is_not_told_whole(index):
-    given = json.loads(index.read_text())
-    (line,) = given["models"]
-    given["models"] = [{**line, "hardware": f"gpu-{i}"} for i in range(1000)]
-    index.write_text(json.dumps(given))
-    offers = read_index(index)
-    for asked, said in ((line["name"], "say for which"), ("other", "has no other")):
+    many = relisted(index, lambda line: [{**line, "hardware": f"gpu-{i}"} for i in range(1000)])
+    offers = read_index(many)
+    for asked, said in (("mine", "say for which"), ("other", "has no other")):
         with pytest.raises(RegistryError, match=said) as raised:
             offered(offers, asked)
         assert len(str(raised.value)) < 500

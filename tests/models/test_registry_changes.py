@@ -12,6 +12,7 @@ from diode_engine import registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
 from diode_engine.registry import ModelStatus
+from tests.models.conftest import ship_default
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
@@ -25,7 +26,7 @@ def default() -> str | None:
 
 def test_rolling_back_goes_through_the_history(model, ship, shipped):
     ship("gemm")
-    (shipped / SLUG / "aliases.json").write_text('{"default": "gemm@1"}')
+    ship_default(shipped, "gemm@1")
     first, second, third = (registry.register(model, "mine") for _ in range(3))
     for promoted in (first, second):
         registry.set_default(promoted)

@@ -12,7 +12,7 @@ import pytest
 from diode_engine import registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import RegistryError
-from tests.models.conftest import taken_on
+from tests.models.conftest import ship_default, taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
@@ -64,7 +64,7 @@ def test_its_default_comes_after_the_users_and_diodes(installed, save, ship, shi
 
     assert taken_on() == "community@3"  # the newest is mine, but nothing names it
     ship("gemm")
-    (shipped / "nvidia-h200" / "aliases.json").write_text('{"default": "gemm@1"}')
+    ship_default(shipped, "gemm@1")
     assert taken_on() == "gemm@1"
     registry.set_default(mine)
     assert taken_on() == "mine@1"

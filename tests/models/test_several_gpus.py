@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.errors import NoSuchModelError, RegistryError
 from diode_engine.models.manifest import GpuRecord
 from diode_engine.registry import ModelStatus
-from tests.models.conftest import taken_on
+from tests.models.conftest import ship_default, taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
@@ -32,10 +31,8 @@ def shared(ship, shipped):
     is shipped in the H100's."""
     ship("own", hardware=H100)
     ship("shared", 3, gpus=BOTH)
-    (shipped / H200.slug / "aliases.json").write_text(json.dumps({"default": "shared@3"}))
-    (shipped / H100.slug / "aliases.json").write_text(
-        json.dumps({"default": f"{H200.slug}/shared@3"})
-    )
+    ship_default(shipped, "shared@3")
+    ship_default(shipped, f"{H200.slug}/shared@3", H100)
     return registry.resolve("shared@3")
 
 
@@ -70,7 +67,7 @@ def test_without_a_default_the_newest_of_all_folders_is_taken(ship, shipped):
     ship("shared", gpus=BOTH, created="2026-02-02")
     ship("own", 2, hardware=H100, created="2026-01-03")
     assert taken_on(H100) in ("shared@1", "own@2")  # `created` is when it was saved
-    (shipped / H100.slug / "aliases.json").write_text('{"default": "own@1"}')
+    ship_default(shipped, "own@1", H100)
     assert taken_on(H100) == "own@1"
     assert taken_on(H200) == "shared@1"
 
