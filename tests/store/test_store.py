@@ -148,6 +148,7 @@ def test_a_run_tells_how_far_it_is(store):
 def test_mistakes_are_refused_with_a_sentence(store, mistake, sentence):
     with pytest.raises(StoreError, match=sentence):
         mistake(store)
+    assert all(store.result(run.id) is None for run in store.runs())
 
 
 @pytest.mark.parametrize(
