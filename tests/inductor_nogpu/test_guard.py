@@ -234,7 +234,7 @@ def test_without_fallback_a_failure_is_raised(case, monkeypatch):
 def test_a_failure_of_a_rule_is_counted_and_inductors_rule_is_followed(
     owner, rule, build, predictor, monkeypatch, caplog
 ):
-    predictor.aten = 1000.0  # else a sum is no op of its own
+    predictor.aten = 1000.0  # so that a sum of products stays one kernel
     expected = program(build)
     fault = Faults(MemoryError("full"))
     monkeypatch.setattr(owner, rule, fault)
