@@ -31,6 +31,7 @@ ASKING = "acting"  # the group of workers that come to ask a person something
 # Textual's workers that look for the commands of the palette, and the keys that choose one of them.
 _GATHERING = "--textual-command-palette-gather-commands"
 _CHOOSING = frozenset({"enter", "down", "up", "pagedown", "pageup"})
+_LEAVING = frozenset({"go", "back"})  # actions
 _PASS_SECONDS = 0.5  # at most, for the messages of a key
 _ASK_SECONDS = 10.0  # at most, from a key to the dialog that it opens, on a machine that is busy
 _ROWS_SECONDS = 3.0  # at most, from a key to the rows that it asks for
@@ -56,7 +57,8 @@ class Keys:
     - all messages of the key before it are handled, so that the focus is where it moved it;
     - a dialog that the key before it opens is open (after ten seconds at the latest): until then
       letters would be the screen's keys;
-    - the rows that it asked for are in the table (after three seconds at the latest).
+    - the rows that it asked for are in the table (after three seconds at the latest), unless it
+      leaves the screen: for another place, or back.
     """
 
     def __init__(self, app: App[None], deliver: Callable[[Typed], Awaitable[None]]) -> None:
@@ -82,7 +84,7 @@ class Keys:
         self._waiting.extend(_split(event))
         if self._task is None:
             before = self._key_state()
-            at_once = self._screen_is_made() and not self._rows_are_old()
+            at_once = self._screen_is_made() and not self._waits_for_rows()
             at_once = at_once and not (_chooses(event) and self._is_working(_GATHERING))
             at_once = at_once and getattr(event, "key", "") != _CARET
             if at_once:
@@ -96,7 +98,7 @@ class Keys:
             while self._waiting:
                 while not self._screen_is_made():
                     await asyncio.sleep(_LOOK_SECONDS)
-                await self._wait_until(lambda: not self._rows_are_old(), _ROWS_SECONDS)
+                await self._wait_until(lambda: not self._waits_for_rows(), _ROWS_SECONDS)
                 if _chooses(self._waiting[0]):
                     await self._wait_until(lambda: not self._is_working(_GATHERING), _ASK_SECONDS)
                 before = self._key_state()
@@ -141,12 +143,16 @@ class Keys:
         )
         await self._wait_for_messages()
 
-    def _rows_are_old(self) -> bool:
+    def _waits_for_rows(self) -> bool:
         """Return whether the focus is in a table or on a page whose content has not been read yet
-        since it was last asked for."""
+        since it was last asked for, and the next key does not leave it."""
         focus = self._focus()
         nodes = () if focus is None else focus.ancestors_with_self
-        return any(getattr(node, "is_behind", False) for node in nodes)
+        return any(getattr(node, "is_behind", False) for node in nodes) and not self._leaves()
+
+    def _leaves(self) -> bool:
+        active = self._app.screen.active_bindings.get(getattr(self._waiting[0], "key", ""))
+        return active is not None and active.binding.action.partition("(")[0] in _LEAVING
 
     async def _wait_until(self, is_so: Callable[[], bool], seconds: float) -> None:
         end = time.monotonic() + seconds

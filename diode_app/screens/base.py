@@ -26,6 +26,7 @@ from diode_app.widgets.bars import KeyBar, TopBar
 from diode_app.widgets.choices import Choices
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import Confirm, Working
+from diode_app.widgets.styling import set_text
 from diode_app.widgets.work import Latest
 
 if TYPE_CHECKING:
@@ -132,11 +133,8 @@ class DiodeScreen(Actions, Screen[None]):
             self.reading.do(partial(read, work), again=True)
 
     def put(self, where: str | Static, content: str | Content) -> None:
-        """Set the text of a Static, or of the one with this selector, where it differs; each change
-        computes the layout of the whole screen."""
-        widget = where if isinstance(where, Static) else self.query_one(where, Static)
-        if widget.content != content:
-            widget.update(content)
+        """Set the text of a Static, or of the one with this selector."""
+        set_text(where if isinstance(where, Static) else self.query_one(where, Static), content)
 
     def show_empty(self, is_empty: bool, *parts: str) -> None:
         """Show the advice of the screen (the EmptyState that its body has) in place of these parts,
@@ -322,15 +320,16 @@ class DiodeScreen(Actions, Screen[None]):
         trouble = self.NEEDS_STORE and not look.ready
         if trouble and look.condition is Condition.LOCKED and before is not None and before.ready:
             trouble = False  # a lock ends soon; until then the screen shows what was read before
-        if self.has_body:
-            self.query_one("#body").display = not trouble
+        if self.has_body and (body := self.query_one("#body")).display is trouble:
+            body.display = not trouble
         if trouble is self.is_readable:
             self.is_readable = not trouble
             self.refresh_bindings()
             if not trouble:
                 self._focus_table()
         panel = self.query_one("#trouble", EmptyState)
-        panel.display = trouble
+        if panel.display is not trouble:  # each change computes the layout of the whole screen
+            panel.display = trouble
         if trouble:
             await panel.show_advice(*_advice(look, self.session))
             if self.has_body and (self.focused is None or not self.focused.display):

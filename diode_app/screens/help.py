@@ -19,6 +19,7 @@ from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import PLACES, sections
 from diode_app.session import Session
 from diode_app.widgets.modals import DialogKeys
+from diode_app.widgets.styling import set_text
 from diode_app.widgets.table import PagedTable
 
 _WORDS = (
@@ -107,9 +108,8 @@ class Help(Actions, ModalScreen[None]):
             return
         scroll = self.query_one(VerticalScroll)
         for widget, text in zip(scroll.query_children(Static), self._texts(), strict=False):
-            if widget.content != text:
-                widget.display = bool(text)
-                widget.update(text)
+            widget.display = bool(text)
+            set_text(widget, text)
         scroll.scroll_home(animate=False)
 
     def _texts(self) -> list[Content]:

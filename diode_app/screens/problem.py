@@ -106,18 +106,19 @@ class ProblemScreen(TabbedScreen):
         view, self._view = snapshot, snapshot
         bias = f" bias {view.problem.bias}" if view.problem.op.biased else ""
         failed = f", {len(view.failures):,} failed" if view.failures else ""
-        self.query_one("#problem-title", Static).update(
+        self.put(
+            "#problem-title",
             Content.assemble(
                 (f"{view.problem}{bias}", "bold"),
                 (f" · {view.row.candidates:,} candidates{failed}", "dim"),
-            )
+            ),
         )
-        self.query_one("#problem-facts", Static).update(_facts(view))
+        self.put("#problem-facts", _facts(view))
         choices = _choices(view.choices)
         if is_first and view.known:
             choices += "\nAsking the models ..."
             self.call_next(self.reload)
-        self.query_one("#problem-choices", Static).update(choices)
+        self.put("#problem-choices", choices)
         table = self.query_one("#problem-candidates", PagedTable)
         table.set_columns(measured_columns(tuple(view.predicted_us)))
         table.show_rows(view.rows)

@@ -15,6 +15,7 @@ from textual.widgets import Static
 from diode_app import text
 from diode_app.data.store_access import Condition, Look
 from diode_app.session import Session
+from diode_app.widgets.styling import set_text
 
 _ALWAYS = ("command_palette", "help", "quit")  # the palette lists the keys that have no room
 _LAST = ("filter", "sort", "export", "commands")  # shown last: they are the same on many screens
@@ -62,8 +63,7 @@ class KeyBar(Static):
             room -= name.cell_length + 1
             shown.append(action)
         content = Content(" ").join(name for key, (_, name) in keys.items() if key in shown)
-        if content != self.content:
-            self.update(content)
+        set_text(self, content, resizes=False)
 
 
 def _rank(action: str) -> int:
@@ -127,6 +127,4 @@ class TopBar(VerticalGroup):
         if self._session.read_only:
             words.append(("  read-only", "bold"))
         says = Content.assemble(*words)
-        widget = self.query_one("#bar-store", Static)
-        if widget.content != says:
-            widget.update(says)
+        set_text(self.query_one("#bar-store", Static), says, resizes=False)

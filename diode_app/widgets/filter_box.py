@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
-from diode_app.widgets.styling import COMPACT
+from diode_app.widgets.styling import COMPACT, set_text
 
 Suggest = Callable[[str, int], Sequence[str]]  # (text, cursor) -> whole texts that it may become
 
@@ -91,7 +91,7 @@ class FilterBox(VerticalGroup):
 
     def complain(self, sentence: str | None) -> None:
         self.set_class(sentence is not None, "-wrong")
-        self.query_one(".error", Static).update(f"✗ {sentence}" if sentence else "")
+        set_text(self.query_one(".error", Static), f"✗ {sentence}" if sentence else "")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

@@ -15,7 +15,7 @@ from textual.widgets import Input, Static
 
 from diode_app.widgets.choices import Choices
 from diode_app.widgets.filter_box import Completions, Suggest
-from diode_app.widgets.styling import COMPACT, FocusScroll
+from diode_app.widgets.styling import COMPACT, FocusScroll, set_text
 
 _ENTRY = f"field--entry {COMPACT}"
 Check = Callable[[str], str | None]  # a sentence where the value will not do
@@ -51,7 +51,6 @@ class Field(VerticalGroup):
         super().__init__(id=f"field-{name}", name=name)
         self.sentence, self.first = sentence, value
         self._label, self._hint, self._suggest, self._check = label, hint, suggest, check
-        self._complaint: str | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(self._label, classes="field--label", markup=False)
@@ -83,10 +82,8 @@ class Field(VerticalGroup):
     def complain(self, sentence: str | None) -> None:
         """Show a sentence about the value, or none; also for mistakes that the field cannot
         know."""
-        if sentence != self._complaint:  # each update lays the screen out again
-            self._complaint = sentence
-            self.set_class(sentence is not None, "-wrong")
-            self.query_one(".field--error", Static).update(f"✗ {sentence}" if sentence else "")
+        self.set_class(sentence is not None, "-wrong")
+        set_text(self.query_one(".field--error", Static), f"✗ {sentence}" if sentence else "")
 
     def on_input_changed(self, event: Input.Changed | Choices.Changed) -> None:
         """Check the value and posts that it has changed."""
@@ -246,7 +243,7 @@ class FieldRows(Vertical):
 
     def on_descendant_focus(self) -> None:
         field = next((field for field in self.shown if field.has_focus_within), None)
-        self.query_one(".form--meaning", Static).update("" if field is None else field.sentence)
+        set_text(self.query_one(".form--meaning", Static), "" if field is None else field.sentence)
 
 
 def _enter(field: Field) -> None:

@@ -14,6 +14,7 @@ from diode_app.actions import Action, Actions
 from diode_app.data.background import in_thread
 from diode_app.data.runs import LOG_BYTES
 from diode_app.widgets.filter_box import FilterBox
+from diode_app.widgets.styling import set_text
 from diode_engine.runs import Tail
 
 _MAX_LINES = 5000
@@ -101,7 +102,7 @@ class LogPane(Actions, Vertical):
             says = f"following {self._path}, unless you scroll up"
             if self._wanted:
                 says = f"lines with {self._wanted!r} · {says}"
-        self.query_one("#log-says", Static).update(says)
+        set_text(self.query_one("#log-says", Static), says)
 
     def action_search(self) -> None:
         self.query_one(FilterBox).open()

@@ -23,6 +23,7 @@ from diode_app.themes import SERIES
 from diode_app.widgets.charts import DrawnLine, Frame, Line, Lines, chart_records, lay_out_chart
 from diode_app.widgets.files import save_as
 from diode_app.widgets.plain import describe_charts
+from diode_app.widgets.styling import set_text
 
 __all__ = ["Line", "Lines", "Plot"]
 
@@ -118,8 +119,8 @@ class PlotPanel(Vertical):
         self._tell()
 
     def _tell(self) -> None:
-        if not self.children:
-            return  # the page is being left
+        if not (self.children and self.size):
+            return  # the page is being left, or this panel is not laid out yet
         frame, at = self.canvas.frame, self.canvas.at
         if frame is None:
             return
@@ -137,10 +138,7 @@ class PlotPanel(Vertical):
             Content("").join(items[first : first + columns])
             for first in range(0, len(items), columns)
         ]
-        legend = self.query_one(".plot--legend", Static)
-        said = Content("\n").join(rows)
-        if legend.content != said:
-            legend.update(said)
+        set_text(self.query_one(".plot--legend", Static), Content("\n").join(rows))
 
 
 class Plot(Actions, Vertical):
@@ -192,9 +190,7 @@ class Plot(Actions, Vertical):
 
     def say_nothing(self, sentence: str) -> None:
         """The sentence to show where there is nothing to draw."""
-        panel = self.query_one(".plot--nothing", Static)
-        if panel.content != sentence:  # each change computes the layout of the whole screen
-            panel.update(sentence)
+        set_text(self.query_one(".plot--nothing", Static), sentence)
 
     async def _lay_out(self) -> None:
         frames = [frame for frame in map(lay_out_chart, self.charts) if frame is not None]

@@ -1,13 +1,27 @@
-"""Keeps Textual from styling widgets again that will look the same. It takes up to half a
-millisecond for each widget."""
+"""Keeps Textual from styling widgets again that will look the same, which takes up to half a
+millisecond for each widget, and from computing the layout of the whole screen for a text."""
 
 from __future__ import annotations
 
 from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
 
 # Given as `classes` to a widget that is made with compact=True. Textual would otherwise add this
 # class later, and style the widget once more for it.
 COMPACT = "-textual-compact"
+
+
+def set_text(widget: Static, said: str | Content, *, resizes: bool = True) -> None:
+    """Let the widget show this text, if it does not yet. One that `resizes` may need another size
+    for it."""
+    before = widget.content
+    if isinstance(before, Content) and isinstance(said, Content):
+        is_same = before.is_same(said)  # in its colours too
+    else:
+        is_same = before == said
+    if not is_same:
+        widget.update(said, layout=resizes)
 
 
 class FocusScroll(VerticalScroll, can_focus=True):

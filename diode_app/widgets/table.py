@@ -35,6 +35,7 @@ from diode_app.widgets.files import save_as
 from diode_app.widgets.filter_box import FilterBox, Suggest
 from diode_app.widgets.modals import Dialog, PickOne
 from diode_app.widgets.page_grid import PageGrid
+from diode_app.widgets.styling import set_text
 from diode_app.widgets.work import Latest
 
 if TYPE_CHECKING:
@@ -215,16 +216,17 @@ class PagedTable(Actions, Vertical):
         matching = f" · filter: {query.filter}" if query.filter else ""
         hidden = self.grid.left_out
         more = f" · {text.quantity(hidden, 'more columns')}: → ←" if hidden else ""
-        self.query_one(".table--foot", Static).update(
-            f"{shown}{text.quantity(self.page.total, self.what)}{matching}{more}"
-        )
+        self._say(f"{shown}{text.quantity(self.page.total, self.what)}{matching}{more}")
+
+    def _say(self, sentence: str) -> None:
+        set_text(self.query_one(".table--foot", Static), sentence, resizes=False)
 
     def _fail(self, sentence: str) -> None:
         self._answered = self.query_now
         if self.query_now.filter:
             self.query_one(FilterBox).complain(sentence)
         else:
-            self.query_one(".table--foot", Static).update(f"✗ {sentence}")
+            self._say(f"✗ {sentence}")
 
     # The cursor
 

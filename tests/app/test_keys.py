@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from textual.events import Key, Paste
 from textual.widgets import Input
 
 from diode_app import app as app_module
+from diode_app import keys as keys_module
 from diode_app.screens.data import DataScreen
 from diode_app.screens.places import APP_ACTIONS, sections
 from diode_app.screens.run import RunScreen
@@ -105,6 +107,32 @@ async def test_a_command_of_the_palette_in_one_burst(make_app, ended):
         assert not app.screen.table.query_now.descending
 
 
+def read_slowly(table, monkeypatch):
+    """Lets the table wait for its rows: (that they are asked for, that they may come)."""
+    asked, answered, fetch = asyncio.Event(), asyncio.Event(), table.fetch
+
+    async def slowly(query):
+        asked.set()
+        await answered.wait()
+        return await fetch(query)
+
+    monkeypatch.setattr(table, "fetch", slowly)
+    return asked, answered
+
+
+async def test_a_key_that_leaves_does_not_wait_for_what_is_there(make_app, ended, monkeypatch):
+    monkeypatch.setattr(keys_module, "_ROWS_SECONDS", math.inf)
+    async with running(make_app(), (120, 40), "R") as (app, _):
+        _, answered = read_slowly(app.screen.table, monkeypatch)
+        async with asyncio.timeout(20):
+            app.simulate_key("o")
+            for key, place in (("D", "data"), ("R", "runs"), ("H", "home")):
+                app.simulate_key(key)
+                while app.current_mode != place:
+                    await asyncio.sleep(0)
+        answered.set()
+
+
 async def test_a_key_waits_for_the_rows_that_the_key_before_it_asked_for(
     make_app, ended, monkeypatch
 ):
@@ -113,14 +141,7 @@ async def test_a_key_waits_for_the_rows_that_the_key_before_it_asked_for(
         await burst(pilot, "R", "/", "tag:nothing", "enter")
         table = app.screen.table
         assert not table.page.rows
-        asked, answered, fetch = asyncio.Event(), asyncio.Event(), table.fetch
-
-        async def slowly(query):
-            asked.set()
-            await answered.wait()
-            return await fetch(query)
-
-        monkeypatch.setattr(table, "fetch", slowly)
+        asked, answered = read_slowly(table, monkeypatch)
         app.simulate_key("escape")
         await asked.wait()
         while app.keys.busy:

@@ -11,6 +11,8 @@ import xml.etree.ElementTree as ET
 import pytest
 from textual.app import App, ComposeResult
 from textual.containers import Grid
+from textual.content import Content
+from textual.widgets import Static
 
 from diode_app.data.curves import kinds, samples
 from diode_app.widgets.charts import Line, Lines, lay_out_chart, linear, logarithmic
@@ -69,6 +71,21 @@ async def test_the_legend_is_outside_of_the_axes(size):
         assert "DEFAULT" not in inside
         assert "gemm@6" not in inside
         assert "max-autotune DEFAULT" in text_of(pilot.app)
+
+
+async def test_a_legend_takes_no_more_rows_than_its_text(monkeypatch):
+    """Textual keeps the height of the first of two texts where it lays out between them."""
+    update = Static.update
+
+    def update_and_lay_out(static: Static, said: Content, *, layout: bool = True) -> None:
+        update(static, said, layout=layout)
+        static.screen._refresh_layout()
+
+    async with _Shown().run_test(size=(60, 20)) as pilot:
+        with monkeypatch.context() as patched:
+            patched.setattr(Static, "update", update_and_lay_out)
+            plot = await drawn(pilot, Lines([Line("a", (1, 2), (1, 2)), Line("b", (1, 2), (2, 1))]))
+        assert plot.query_one(".plot--legend").size.height == 1
 
 
 async def test_what_a_chart_is_about_is_thick_and_over_the_others():

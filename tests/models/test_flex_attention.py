@@ -13,6 +13,7 @@ from diode_engine import paths
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.errors import ModelError
 from diode_engine.models import flex_attention as fa
+from diode_engine.models import library_algorithms as algorithms
 from diode_engine.models.flex_attention import FlexCall, FlexGroup, FlexTable
 
 DEFAULT, SHORT, LONG = (128, 128, 3, 4), (64, 64, 3, 4), (128, 64, 3, 4)
@@ -78,14 +79,23 @@ def test_there_is_none_for_a_gpu_that_was_not_measured():
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
-def test_a_file_that_is_cut_off_is_a_sentence(share, tmp_path, monkeypatch):
-    data = fa.path_for(H200).read_bytes()
+@pytest.mark.parametrize(
+    ("path_for", "read", "hardware"),
+    [
+        (fa.path_for, fa.table_for, H200),
+        (algorithms.path_for, algorithms.model_for, KNOWN["NVIDIA H100 80GB HBM3"]),
+    ],
+)
+def test_a_file_that_is_cut_off_is_a_sentence(
+    path_for, read, hardware, share, tmp_path, monkeypatch
+):
+    data = path_for(hardware).read_bytes()
     monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path)
-    path = fa.path_for(H200)
+    path = path_for(hardware)
     path.parent.mkdir(parents=True)
     path.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(ModelError, match=r"flex-attention.json cannot be read .* again\.$"):
-        fa.table_for(H200)
+    with pytest.raises(ModelError, match=rf"{path.name} cannot be read .* again\.$"):
+        read(hardware)
 
 
 def test_the_identity_follows_what_is_chosen_by(monkeypatch):

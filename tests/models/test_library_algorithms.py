@@ -10,7 +10,6 @@ import pytest
 from diode_engine import paths
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
-from diode_engine.errors import ModelError
 from diode_engine.models import library_algorithms as module
 from diode_engine.models.library_algorithms import AlgorithmModel, Config, Offer, describe
 
@@ -90,14 +89,3 @@ def test_a_file_has_the_model(tmp_path, monkeypatch):
         assert getattr(read, name) == getattr(model, name)
     assert read.margin == pytest.approx(1.02)
     assert read.key != model.key
-
-
-@pytest.mark.parametrize("share", [0, 0.5, 0.99])
-def test_a_file_that_is_cut_off_is_a_sentence(share, tmp_path, monkeypatch):
-    data = model_that_prefers(Config(66, 23)).to_bytes()
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path)
-    path = module.path_for(H200)
-    path.parent.mkdir(parents=True)
-    path.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(ModelError, match=r"algorithms.safetensors cannot be read .* again\.$"):
-        module.model_for(H200)
