@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from codecs import getincrementaldecoder
 from concurrent.futures import ThreadPoolExecutor
 from select import select
 
@@ -28,13 +29,15 @@ class TerminalDriver(LinuxDriver):
     def run_input_thread(self) -> None:
         terminal = self.fileno
         self.fileno, written = pipe = os.pipe()
+        decode = getincrementaldecoder("utf-8")("ignore").decode  # Textual's reading would end
         try:
             with ThreadPoolExecutor(1) as pool:
                 reading = pool.submit(super().run_input_thread)
                 try:
                     while not (self.exit_event.is_set() or reading.done()):
                         if _has_more(terminal, _LOOK) and select([], [written], [], _LOOK)[1]:
-                            os.write(written, _ALONE.sub(_ESCAPE, _read(terminal)))
+                            sent = decode(_read(terminal)).encode()
+                            os.write(written, _ALONE.sub(_ESCAPE, sent))
                 finally:
                     self.exit_event.set()
             reading.result()
