@@ -29,7 +29,7 @@ def _build(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", ".", folder],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
 
