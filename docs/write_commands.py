@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from diode_engine.cli.group import COMMANDS
+from diode_engine.cli.group import COMMANDS, HELP_NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "commands.md"
@@ -78,7 +78,7 @@ def reference() -> str:
     parts = [_HEAD, table()]
     for top, entry in COMMANDS.items():
         for name, command in every(entry.load(top), top):
-            settings = {**command.context_settings, "help_option_names": ["-h", "--help"]}
+            settings = {**command.context_settings, "help_option_names": HELP_NAMES}
             context = click.Context(
                 command, info_name=f"diode-engine {name}",
                 terminal_width=_WIDTH, max_content_width=_WIDTH, **settings,

@@ -77,10 +77,14 @@ COMMANDS = {
 }
 
 
+HELP_NAMES = ["-h", "--help"]  # a command keeps those of the first context that asks for them
+
+
 def parse(name: str, words: Sequence[str]) -> dict[str, Any]:
     """The values of a command's options in these words, as its function gets them. Raises
     click.UsageError for a mistake."""
-    return COMMANDS[name].load(name).make_context(name, list(words)).params
+    command = COMMANDS[name].load(name)
+    return command.make_context(name, list(words), help_option_names=HELP_NAMES).params
 
 
 def _takes_seed(command: click.Command) -> bool:
@@ -125,7 +129,7 @@ _DEVICE = "collect has --gpu, and models are fitted on a GPU where there is one"
     cls=_LazyGroup,
     name="diode-engine",
     commands=cast(dict[str, click.Command], COMMANDS),  # of which click takes the names alone
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": HELP_NAMES, "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="diode-engine", message="%(prog)s %(version)s")
 @click.option("-v", "--verbose", count=True, help="Print more messages; -vv prints all.")

@@ -5,7 +5,8 @@ import pytest
 from diode_app.data.choice import Question
 from diode_app.data.predictors import Model
 from diode_app.data.problem_text import parse_problem, write_problem
-from diode_engine.cli.explain import _attributes, explain
+from diode_engine.cli.explain import _attributes
+from diode_engine.cli.group import parse
 from diode_engine.core.hardware import H200
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
@@ -66,7 +67,7 @@ def test_a_mistake_is_named(given, why):
 def test_explain_is_told_the_same_problem(problem, tmp_path):
     words = Question(problem, Model("m@1", tmp_path, "", H200, 1.0), None, H200).words
     assert words is not None
-    given = explain.make_context("explain", list(words)).params
+    given = parse("explain", words)
     a, b = given["layouts"].split("/")
     tf32 = given["dtype"] == "tf32"
     assert problem == Problem.make(

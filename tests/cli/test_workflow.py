@@ -9,7 +9,7 @@ import pytest
 
 from diode_engine import paths
 from diode_engine.cli import workflow as module
-from diode_engine.cli.group import COMMANDS
+from diode_engine.cli.group import COMMANDS, HELP_NAMES
 from diode_engine.core.encoding import encode
 from diode_engine.core.problem import Problem
 from diode_engine.problems.spaces import default_space
@@ -132,8 +132,8 @@ def test_the_example_has_the_five_steps(run, tmp_path):
     for step in steps:
         command = COMMANDS[step.words[0]].load(step.words[0])
         words = [str(folder / word) if word.endswith(".json") else word for word in step.words]
-        # Raises for an option that there is not. The help option is kept in the command.
-        command.make_context(step.name, words[1:], help_option_names=["-h", "--help"])
+        # Raises for an option that there is not.
+        command.make_context(step.name, words[1:], help_option_names=HELP_NAMES)
     assert states(run("workflow", file, "--plan")) == ["runs"] * 6
 
 

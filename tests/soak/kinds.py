@@ -31,7 +31,7 @@ from diode_app import settings as dashboard
 from diode_app.data.reports import case_rows, figure_rows, group_rows, report_of
 from diode_engine import features
 from diode_engine.cli import settings, workflow
-from diode_engine.cli.group import COMMANDS
+from diode_engine.cli.group import COMMANDS, HELP_NAMES
 from diode_engine.collect.binaries import Binaries
 from diode_engine.collect.planning.plan import read_candidates
 from diode_engine.core.candidate import Candidate
@@ -403,7 +403,8 @@ def _settings(path: Path) -> None:
     for name, words in (("collect", ()), ("data", ("problems",))):
         command = COMMANDS[name].load(name)
         defaults = settings.default_map(said, command, name)
-        with command.make_context(name, list(words), default_map=defaults) as context:
+        options = {"default_map": defaults, "help_option_names": HELP_NAMES}
+        with command.make_context(name, list(words), **options) as context:
             if isinstance(command, click.Group):
                 found, inner, _ = command.resolve_command(context, list(words))
                 inner.make_context(found, [], context)
