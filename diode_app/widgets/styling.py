@@ -1,5 +1,5 @@
-"""Keeps Textual from styling widgets again that will look the same, which takes up to half a
-millisecond for each widget, and from computing the layout of the whole screen for a text."""
+"""Keeps Textual from work that changes nothing: to style a widget again that will look the same
+takes up to half a millisecond, to compute the layout of the whole screen for a text some more."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ COMPACT = "-textual-compact"
 
 
 def set_text(widget: Static, said: str | Content, *, resizes: bool = True) -> None:
-    """Let the widget show this text, if it does not yet. One that `resizes` may need another size
-    for it."""
+    """Show this text in the widget, if it shows another. `resizes`: the widget's size depends on
+    the text; only then is the layout of the screen computed."""
     before = widget.content
     if isinstance(before, Content) and isinstance(said, Content):
         is_same = before.is_same(said)  # in its colours too

@@ -77,7 +77,7 @@ COMMANDS = {
 }
 
 
-HELP_NAMES = ["-h", "--help"]  # a command keeps those of the first context that asks for them
+HELP_NAMES = ["-h", "--help"]  # for each context: click keeps those of a command's first one
 
 
 def parse(name: str, words: Sequence[str]) -> dict[str, Any]:

@@ -107,29 +107,21 @@ async def test_a_command_of_the_palette_in_one_burst(make_app, ended):
         assert not app.screen.table.query_now.descending
 
 
-def read_slowly(table, monkeypatch):
-    """Lets the table wait for its rows: (that they are asked for, that they may come)."""
-    asked, answered, fetch = asyncio.Event(), asyncio.Event(), table.fetch
-
-    async def slowly(query):
-        asked.set()
-        await answered.wait()
-        return await fetch(query)
-
-    monkeypatch.setattr(table, "fetch", slowly)
-    return asked, answered
-
-
 async def test_a_key_that_leaves_does_not_wait_for_what_is_there(make_app, ended, monkeypatch):
     monkeypatch.setattr(keys_module, "_ROWS_SECONDS", math.inf)
     async with running(make_app(), (120, 40), "R") as (app, _):
-        _, answered = read_slowly(app.screen.table, monkeypatch)
+        answered, read = asyncio.Event(), app.session.store.read
+
+        async def slowly(work):
+            await answered.wait()
+            return await read(work)
+
+        monkeypatch.setattr(app.session.store, "read", slowly)
         async with asyncio.timeout(20):
-            app.simulate_key("o")
-            for key, place in (("D", "data"), ("R", "runs"), ("H", "home")):
+            for key in ("enter", "escape", "o", "D"):  # a page and back, rows and another place
                 app.simulate_key(key)
-                while app.current_mode != place:
-                    await asyncio.sleep(0)
+            while not isinstance(app.screen, DataScreen):
+                await asyncio.sleep(0)
         answered.set()
 
 
@@ -141,7 +133,14 @@ async def test_a_key_waits_for_the_rows_that_the_key_before_it_asked_for(
         await burst(pilot, "R", "/", "tag:nothing", "enter")
         table = app.screen.table
         assert not table.page.rows
-        asked, answered = read_slowly(table, monkeypatch)
+        asked, answered, fetch = asyncio.Event(), asyncio.Event(), table.fetch
+
+        async def slowly(query):
+            asked.set()
+            await answered.wait()
+            return await fetch(query)
+
+        monkeypatch.setattr(table, "fetch", slowly)
         app.simulate_key("escape")
         await asked.wait()
         while app.keys.busy:
