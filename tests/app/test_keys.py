@@ -120,7 +120,7 @@ async def test_a_key_that_leaves_does_not_wait_for_what_is_there(make_app, ended
         async with asyncio.timeout(20):
             for key in ("enter", "escape", "o", "D"):  # a page and back, rows and another place
                 app.simulate_key(key)
-            while not isinstance(app.screen, DataScreen):
+            while app.current_mode != "data":
                 await asyncio.sleep(0)
         answered.set()
 
