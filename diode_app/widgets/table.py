@@ -186,8 +186,11 @@ class PagedTable(Actions, Vertical):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the rows are not yet those that were asked for last; keys wait for these."""
-        return self._reading.busy and self._answered is not self.query_now
+        """Whether the rows are not yet those that were asked for last; keys wait for these. The
+        first ones may come with what the screen reads."""
+        reading = getattr(self.screen, "reading", self._reading)
+        is_reading = self._reading.busy or (self._answered is None and reading.busy)
+        return is_reading and self._answered is not self.query_now
 
     @property
     def pages(self) -> int:

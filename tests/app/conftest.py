@@ -51,6 +51,9 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diode_app.app.MADE_AHEAD", ())  # each test would make all screens
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
     monkeypatch.setattr(constants, "TEXTUAL_ANIMATIONS", "none")
+    # A pilot waits six times for each key until the process has been idle for so long.
+    monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", 0.005)
+    monkeypatch.setattr("textual._wait.SLEEP_IDLE", 0.0005)
 
 
 @pytest.fixture

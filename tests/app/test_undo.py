@@ -6,7 +6,7 @@ from diode_engine import registry
 from diode_engine.core.hardware import H200
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import enter, press, running, toasts
+from tests.app.waiting import burst, enter, press, running, toasts
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
@@ -48,7 +48,8 @@ async def test_a_roll_back(make_app, store, tmp_path):
     registry.set_default(second)
     registry.set_verdict(second, registry.ModelStatus.VALIDATED, {"passed": True})
     async with running(make_app(), (120, 40)) as (_app, pilot):
-        await press(pilot, "M", "b", "y")
+        await burst(pilot, "M", "b")  # which action there is, is known when it has read
+        await press(pilot, "y")
         assert registry.aliases_for(H200.slug) == {"default": first.reference}
         await press(pilot, "U")
         assert registry.aliases_for(H200.slug) == {"default": second.reference}
