@@ -74,8 +74,7 @@ class RunScreen(TabbedScreen, RunActions):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the run is not read yet. Keys wait for it, since it decides which actions there
-        are."""
+        """Whether the run, which decides which actions there are, is not read yet."""
         return self._view is None and self.reading.busy
 
     def body(self) -> ComposeResult:

@@ -186,8 +186,7 @@ class PagedTable(Actions, Vertical):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the rows are not yet those that were asked for last; keys wait for these. The
-        first ones may come with what the screen reads."""
+        """Whether the rows that were asked for last, or the screen's first ones, are missing."""
         reading = getattr(self.screen, "reading", self._reading)
         is_reading = self._reading.busy or (self._answered is None and reading.busy)
         return is_reading and self._answered is not self.query_now

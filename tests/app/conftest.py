@@ -43,15 +43,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[LocalHardware]:
 
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No screen is made ahead, nothing blinks or is animated, and the garbage collector stays as it
-    is."""
-    monkeypatch.setattr(
-        "diode_app.app.gc", SimpleNamespace(freeze=lambda: None, get_count=lambda: (0, 0, 0))
-    )
+    """No screen is made ahead, nothing blinks or is animated, the garbage collector stays as it is,
+    and a pilot waits, six times for each key, until the process is idle for 5 ms, not 20."""
+    gc = SimpleNamespace(freeze=lambda: None, get_count=lambda: (0, 0, 0))
+    monkeypatch.setattr("diode_app.app.gc", gc)
     monkeypatch.setattr("diode_app.app.MADE_AHEAD", ())  # each test would make all screens
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
     monkeypatch.setattr(constants, "TEXTUAL_ANIMATIONS", "none")
-    # A pilot waits six times for each key until the process has been idle for so long.
     monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", 0.005)
     monkeypatch.setattr("textual._wait.SLEEP_IDLE", 0.0005)
 

@@ -36,16 +36,14 @@ async def test_tags_of_a_model_and_its_deletion(make_app, store, tmp_path):
         assert registry.list_models() == []
         await press(pilot, "U")
         assert "plain@1 is there again, as plain@2." in toasts(app)
-        (again,) = registry.list_models()
-        assert registry.facts_of(again).note == "the first"
-        assert registry.facts_of(again).tags == ("night",)
+        facts = registry.facts_of(*registry.list_models())
+        assert (facts.note, facts.tags) == ("the first", ("night",))
         assert registry.aliases_for(H200.slug) == {"default": "plain@2"}
 
 
 async def test_a_roll_back(make_app, store, tmp_path):
     first = register_model(tmp_path / "made", "first", default=True)
-    second = register_model(tmp_path / "made", "second")
-    registry.set_default(second)
+    second = register_model(tmp_path / "made", "second", default=True)
     registry.set_verdict(second, registry.ModelStatus.VALIDATED, {"passed": True})
     async with running(make_app(), (120, 40)) as (_app, pilot):
         await burst(pilot, "M", "b")  # which action there is, is known when it has read
