@@ -26,7 +26,7 @@ from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.table import PagedTable
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
-from tests.app.waiting import looked, press, press_each, put, running, settled, text_of, toasts
+from tests.app.waiting import looked, press, put, running, settled, text_of, toasts
 
 # The store's states
 
@@ -105,7 +105,7 @@ async def test_the_key_of_a_place_leads_to_it_from_its_pages_too(make_app, store
         await press(pilot, "H")
         assert isinstance(app.screen, HomeScreen)
         for keys in ("R,enter,R", "R,enter,H,R"):
-            await press_each(pilot, *keys.split(","))
+            await press(pilot, *keys.split(","))
             assert isinstance(app.screen, RunsScreen)
 
 

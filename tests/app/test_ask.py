@@ -22,7 +22,7 @@ from diode_engine.errors import DiodeError
 from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.problems.spaces import exhaustive_space
 from tests.app.registered import register_model
-from tests.app.waiting import press, press_each, put, running, settled, text_of
+from tests.app.waiting import press, put, running, settled, text_of
 from tests.training.conftest import ENVIRONMENT, make_timings
 
 SHIPPED = paths.shipped_dir
@@ -244,5 +244,5 @@ async def test_its_timings_are_a_key_away(make_app, filled, model):
         assert "best measured" in text_of(app)
         await press(pilot, "w")
         assert app.screen is screen
-        await press_each(pilot, "D", "down", "w")  # it is there already, with another problem
+        await press(pilot, "D", "down", "w")  # it is there already, with another problem
         assert screen._answer.question.problem == make_timings(12).problems[3]

@@ -18,7 +18,7 @@ from diode_engine.core.timing import Failure, KernelFacts, Timing
 from diode_engine.models.predictor import Predictor
 from diode_engine.store.query import timings_of
 from tests.app.registered import register_model
-from tests.app.waiting import press_each, running, text_of
+from tests.app.waiting import press, running, text_of
 from tests.samples import tile
 from tests.training.conftest import ENVIRONMENT
 
@@ -88,11 +88,11 @@ async def test_enter_on_a_candidate_opens_its_page(make_app, filled, tmp_path):
         assert isinstance(app.screen, CandidateScreen)
         assert "21.00 µs on NVIDIA H200" in text_of(app)
         assert "4 timings" in text_of(app)
-        await press_each(pilot, "2")
+        await press(pilot, "2")
         assert "1 prediction" in text_of(app)
-        await press_each(pilot, "c")
+        await press(pilot, "c")
         assert Candidate.from_dict(json.loads(app.clipboard)) == TILED
-        await press_each(pilot, "1", "down", "enter")
+        await press(pilot, "1", "down", "enter")
         assert isinstance(app.screen, RunScreen)
         assert app.screen.run == 2
 
@@ -100,7 +100,7 @@ async def test_enter_on_a_candidate_opens_its_page(make_app, filled, tmp_path):
 async def test_the_detail_follows_the_cursor_where_there_is_room(make_app, filled):
     async with running(make_app(), (120, 40), "D", "enter") as (app, pilot):
         assert "168 registers a thread" in text_of(app)
-        await press_each(pilot, "down")
+        await press(pilot, "down")
         assert "by the library" in text_of(app)
         assert "168 registers a thread" not in text_of(app)
 
@@ -115,13 +115,13 @@ async def test_list_preview_and_detail_move_together(make_app, filled):
     async with running(make_app(), (120, 40), "D") as (app, pilot):
         screen = app.screen
         assert "168 registers a thread" in text_of(app)
-        await press_each(pilot, "down", "down")  # past the other GPU's row: the other problem
+        await press(pilot, "down", "down")  # past the other GPU's row: the other problem
         assert "77 registers a thread" in text_of(app)
         assert "1 fastest candidate" in text_of(app)
-        await press_each(pilot, "up", "up", "tab", "down")
+        await press(pilot, "up", "up", "tab", "down")
         assert "by the library" in text_of(app)
-        await press_each(pilot, "enter")
+        await press(pilot, "enter")
         assert isinstance(app.screen, CandidateScreen)
         assert "aten::mm" in text_of(app)
-        await press_each(pilot, "escape")
+        await press(pilot, "escape")
         assert app.screen is screen

@@ -6,7 +6,7 @@ from textual.widgets import Input, Static, TabbedContent, TextArea
 
 from diode_app.screens.sql import SqlScreen
 from diode_app.widgets.jump import Jump, jump_targets
-from tests.app.waiting import lines_of, press, press_each, running
+from tests.app.waiting import lines_of, press, running
 
 
 def letters(app) -> dict[str, tuple[int, int]]:
@@ -18,14 +18,14 @@ async def test_a_letter_goes_to_the_table_or_field_that_it_is_at(make_app, fille
     async with running(make_app(), (120, 40), "Q") as (app, pilot):
         page = app.screen
         area, schema = page.query_one(TextArea), page.query_one("#sql-schema").grid
-        await press_each(pilot, "n", "ctrl+o")  # the apostrophe is a letter of the statement
+        await press(pilot, "n", "ctrl+o")  # the apostrophe is a letter of the statement
         assert isinstance(app.screen, Jump)
         at = {place: letter for letter, place in letters(app).items()}
         x, y = schema.region.offset
         assert lines_of(app)[y][x : x + 3].strip() == at[schema.region.offset]
         await press(pilot, at[schema.region.offset])
         assert (app.screen, app.focused) == (page, schema)
-        await press_each(pilot, "apostrophe", at[area.region.offset])
+        await press(pilot, "apostrophe", at[area.region.offset])
         assert app.focused is area
 
 
@@ -39,7 +39,7 @@ async def test_fields_of_a_form_have_letters_from_the_top_and_escape_leaves(make
         assert not isinstance(app.screen, Jump)
         fields = {field.region.offset: field for field in app.screen.query(Input)}
         letter, place = next((k, place) for k, place in shown.items() if place in fields)
-        await press_each(pilot, "apostrophe", letter)
+        await press(pilot, "apostrophe", letter)
         assert app.focused is fields[place]
         assert before is not app.focused
 

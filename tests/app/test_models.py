@@ -27,7 +27,7 @@ from diode_engine.errors import DiodeError
 from diode_engine.models.artifact import load_artifact, save_artifact
 from diode_engine.models.manifest import Data, GpuRecord
 from tests.app.registered import register_model
-from tests.app.waiting import enter, looked, press, press_each, running, settled, text_of, toasts
+from tests.app.waiting import enter, looked, press, running, settled, text_of, toasts
 from tests.training.conftest import make_timings
 
 SHIPPED = paths.shipped_dir
@@ -52,7 +52,7 @@ async def test_without_models_it_says_what_to_do(make_app, store):
     async with running(make_app(), (100, 30), "M") as (app, pilot):
         assert "There are no models" in text_of(app)
         assert "No model serves the NVIDIA H200 here" in text_of(app)
-        await press_each(pilot, *"pbcwvxdant")  # which are not offered
+        await press(pilot, *"pbcwvxdant")  # which are not offered
         assert toasts(app) == []
         assert isinstance(app.screen, ModelsScreen)
 

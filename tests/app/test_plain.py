@@ -8,7 +8,7 @@ from diode_app.screens.places import PLACES
 from diode_app.widgets.charts import Line, Lines
 from diode_app.widgets.plain import describe_charts
 from tests.app.trained import make_training
-from tests.app.waiting import lines_of, press, press_each, running, text_of
+from tests.app.waiting import lines_of, press, running, text_of
 
 
 @pytest.fixture(autouse=True)
@@ -28,9 +28,9 @@ async def test_no_page_draws(make_app):
             await press(pilot, place.key)
             assert drawing(app) == set(), place.mode
             await press(pilot, "escape")  # from a field
-        await press_each(pilot, "D", "enter")
+        await press(pilot, "D", "enter")
         assert drawing(app) == set()
-        await press_each(pilot, "question_mark")
+        await press(pilot, "question_mark")
         assert drawing(app) == set()
 
 

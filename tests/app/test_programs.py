@@ -38,7 +38,7 @@ from diode_engine.core.timing import Timing
 from diode_engine.problems.predicted_choice import predict_choice
 from diode_engine.problems.sources import problems_in, write_shapeset
 from diode_engine.reports import record
-from tests.app.waiting import click_on, enter, looked, press_each, running, text_of
+from tests.app.waiting import click_on, enter, looked, press, running, text_of
 from tests.training.conftest import ENVIRONMENT
 
 REPORTED = Path(__file__).parents[1] / "reports" / "program.json"
@@ -230,19 +230,19 @@ async def test_a_page_says_whose_predictions_are_not_the_report_s(make_app, repo
 async def test_products_candidates_and_reasons_move_together(make_app, captured):
     async with running(make_app(), (120, 40), "P", "enter") as (app, pilot):
         page = app.screen
-        await press_each(pilot, "down")
+        await press(pilot, "down")
         assert f"{PRODUCTS[2]} ×1" in text_of(app)
         said = page._answers[PRODUCTS[2]]
         shown = [row.cells for row in page.query_one(Ranking).table.page.rows]
         assert shown == [row.cells for row in said.rows]
-        await press_each(pilot, "tab", "down")
+        await press(pilot, "tab", "down")
         second = said.ranked[1]
         reasons = page.query_one("#ranking-reasons").content.plain
         assert reasons.startswith(said.rows[1].cells["candidate"])
-        await press_each(pilot, "enter")
+        await press(pilot, "enter")
         assert isinstance(app.screen, CandidateScreen)
         assert json.dumps(second.to_dict())[:30] in text_of(app)
-        await press_each(pilot, "escape", "escape")
+        await press(pilot, "escape", "escape")
         assert app.screen is page  # in its list again
         assert page.table.has_focus_within
 
@@ -255,7 +255,7 @@ async def test_the_reasons_are_the_chosen_kernel_s_until_another_is_pointed_at(m
         assert said.ranked[0] != kernel
         reasons = app.screen.query_one("#ranking-reasons").content
         assert reasons.plain.startswith("aten::bias_addmm")
-        await press_each(pilot, "tab", "down", "up")
+        await press(pilot, "tab", "down", "up")
         reasons = app.screen.query_one("#ranking-reasons").content
         assert reasons.plain.startswith(said.rows[0].cells["candidate"])
 
@@ -264,12 +264,12 @@ async def test_another_model_and_another_program_beside(make_app, captured, repo
     (diode_home / "reports" / "damaged.json").write_text("{}")  # offered to nobody
     async with running(make_app(), (160, 50), "P") as (app, pilot):
         await click_on(pilot, "captured.json")
-        await press_each(pilot, "v")
+        await press(pilot, "v")
         await click_on(pilot, "gemm@13")
         assert "2: kernel" in text_of(app)
         assert "compared with gemm@13 (2)" in text_of(app)
         assert all(row.record["other_us"] for row in app.screen.table.page.rows)
-        await press_each(pilot, "v", "end", "enter")
+        await press(pilot, "v", "end", "enter")
         assert "compared with python program.py (2)" in text_of(app)
 
 
@@ -277,14 +277,14 @@ async def test_enter_opens_what_was_timed_else_what_would_be_chosen(make_app, st
     _add_timing(store, store.start_run("collect", {}), PRODUCTS[1])
     async with running(make_app(), (80, 24), "P", "enter", "enter") as (app, pilot):
         assert isinstance(app.screen, ProblemScreen)
-        await press_each(pilot, "escape", "down", "enter")
+        await press(pilot, "escape", "down", "enter")
         assert isinstance(app.screen, AskScreen)
         assert app.screen._problem == PRODUCTS[2]
 
 
 async def test_just_the_listed_products_are_collected(make_app, store, captured):
     async with running(make_app(), (120, 40), "P", "enter") as (app, pilot):
-        await press_each(pilot, "slash", *"4097", "enter", "c")
+        await press(pilot, "slash", *"4097", "enter", "c")
         file = app.screen.form.field("file").value
         assert tuple(problems_in(Path(file), 0)) == (PRODUCTS[1],)
         assert "1 problem ·" in text_of(app)  # of the plan
@@ -300,7 +300,7 @@ async def test_just_the_listed_products_are_tuned_to(make_app, store, captured, 
     monkeypatch.setattr("diode_engine.runs.start", start)
     async with running(make_app(), (120, 40), "P", "enter", "t") as (app, pilot):
         assert "Tune a model to these 3 products?" in text_of(app)
-        await press_each(pilot, "y")
+        await press(pilot, "y")
         assert isinstance(app.screen, RunScreen)
         ((kind, spec),) = asked
         assert kind == "tune"
@@ -319,7 +319,7 @@ async def test_the_page_of_a_process_follows_its_feedback(make_app, store, fed):
 async def test_products_that_are_typed_become_a_report_with_choices(make_app):
     async with running(make_app(), (80, 24), "P") as (app, pilot):
         assert "No program is known yet" in text_of(app)
-        await press_each(pilot, "n")
+        await press(pilot, "n")
         await enter(pilot, "mm 1 2")
         assert "give M, N and K" in text_of(app)
         await enter(pilot, "addmm 16 4097 4096 bf16 row/col x4")

@@ -16,7 +16,7 @@ from diode_engine.collect.progress import GpuProgress
 from diode_engine.runs import start
 from diode_engine.runs.process import current_process, is_alive
 from diode_engine.store import RunState
-from tests.app.waiting import looked, press, press_each, running, say_yes, settled, text_of, toasts
+from tests.app.waiting import looked, press, running, say_yes, settled, text_of, toasts
 from tests.runs.conftest import wait_for_end
 
 PYTHON = sys.executable  # which the fixture job replaces
@@ -178,7 +178,7 @@ async def test_a_training_s_gpu_is_shown_and_drawn(make_app, store):
         assert "0 timings" not in text_of(app)
         assert "timings a second" not in text_of(app)
         assert "utilisation, %" in text_of(app)
-        await press_each(pilot, *"vvvvv")
+        await press(pilot, *"vvvvv")
         assert "held back" in text_of(app)
 
 

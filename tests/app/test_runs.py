@@ -22,7 +22,7 @@ from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, Store
 from tests.app.judged import judge
 from tests.app.trained import drawn, make_training
-from tests.app.waiting import looked, press, press_each, running, settled, text_of, toasts
+from tests.app.waiting import looked, press, running, settled, text_of, toasts
 
 
 def cell(app, run: int, column: str):
@@ -276,7 +276,7 @@ def make_trainings(store: Store) -> list[int]:
 
 async def why(pilot) -> PagedTable:
     """Marks the last three trainings and asks why the best one won."""
-    await press_each(pilot, "space", "down", "space", "down", "space", "v", "w")
+    await press(pilot, "space", "down", "space", "down", "space", "v", "w")
     return pilot.app.screen.query_one(PagedTable)
 
 

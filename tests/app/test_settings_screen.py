@@ -6,7 +6,7 @@ from textual.widgets import Input
 
 from diode_app.settings import Settings, load
 from diode_app.widgets.form import Field
-from tests.app.waiting import press_each, put, running, settled, text_of
+from tests.app.waiting import press, put, running, settled, text_of
 
 
 async def test_every_setting_has_a_field(make_app, store):
@@ -35,11 +35,11 @@ async def test_what_is_set_elsewhere_is_shown_and_not_lost(make_app, filled, tmp
     async with running(make_app(), (80, 60), "S") as (app, pilot):
         await pilot.press("comma", "D")  # another theme
         await settled(pilot)
-        await press_each(pilot, "slash", *"op:bmm", "enter", "b", *"mine", "enter", "S")
+        await press(pilot, "slash", *"op:bmm", "enter", "b", *"mine", "enter", "S")
         assert app.screen.query_one("#field-theme", Field).value == app.theme
         entry = app.screen.query_one("#field-filters Input", Input)
         assert entry.value == "'mine=data op:bmm'"
         entry.value += " 'night=runs tag:night'"
         await settled(pilot)
-        await press_each(pilot, "r", "y")
+        await press(pilot, "r", "y")
     assert set(load(tmp_path / "dashboard.toml").filters) == {"mine", "night"}

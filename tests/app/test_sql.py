@@ -18,7 +18,7 @@ from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import PagedTable, TableDialog
 from diode_engine.store.console import Answer
-from tests.app.waiting import enter, press, press_each, running, text_of
+from tests.app.waiting import enter, press, running, settled, text_of
 
 
 async def ask(pilot, statement: str) -> PagedTable:
@@ -38,13 +38,13 @@ async def test_a_statement_is_answered_as_a_table_to_sort_plot_and_export(
         assert app.focused is table.grid  # letters are the page's keys
         table.sort_by("size")
         table.sort_by("size")
-        await press(pilot)
+        await settled(pilot)
         sizes = [row.record["size"] for row in table.page.rows]
         assert sizes == sorted(sizes, reverse=True)
         await press(pilot, "v")
         (drawn,) = app.screen.query_one(Plot).charts
         assert (drawn.x_label, [line.name for line in drawn.lines]) == ("id", ["size"])
-        await press_each(pilot, "v", "e")
+        await press(pilot, "v", "e")
         await enter(pilot, str(tmp_path / "sizes.csv"))
         with (tmp_path / "sizes.csv").open() as file:
             assert [int(row["size"]) for row in csv.DictReader(file)] == sizes
@@ -64,7 +64,7 @@ async def test_a_mistake_and_a_write_are_said_and_the_statement_stays(make_app, 
 
 async def test_capital_letters_are_text_in_the_statement_and_escape_leaves_it(make_app, filled):
     async with running(make_app(), (120, 40), "Q") as (app, pilot):
-        await press_each(pilot, "n", "ctrl+a", *"SELECT", "q")
+        await press(pilot, "n", "ctrl+a", *"SELECT", "q")
         assert isinstance(app.screen, SqlScreen)
         assert "SELECTq" in app.screen.query_one(TextArea).text
         await press(pilot, "escape")
@@ -79,7 +79,7 @@ async def test_enter_puts_a_column_into_the_statement(make_app, filled):
         await press(pilot, "t")
         assert "PROBLEMS" in text_of(app)
         app.screen.query_one(TextArea).load_text("")
-        await press_each(pilot, "down", "down", "down", "enter")
+        await press(pilot, "down", "down", "down", "enter")
         assert app.screen.query_text == "op"
         assert isinstance(app.focused, TextArea)
 
@@ -105,9 +105,9 @@ async def test_a_statement_is_saved_found_and_linked_to(make_app, filled, tmp_pa
         await enter(pilot, "how many")
         assert load(tmp_path / "dashboard.toml").filters == {"how many": f"sql {statement}"}
         await ask(pilot, "SELECT 1 WHERE 1 = 0")
-        await press_each(pilot, "H", "colon")
+        await press(pilot, "H", "colon")
         app.screen.query_one(Input).value = "how many"
-        await press_each(pilot, "down", "enter")
+        await press(pilot, "down", "enter")
         assert app.screen.query_text == statement
         assert "1 row in" in text_of(app)
 
@@ -149,7 +149,7 @@ def test_groups_are_counted_with_medians_the_most_frequent_first():
 async def test_any_table_is_counted_by_a_column(make_app, filled):
     async with running(make_app(), (120, 40), "D", "number_sign") as (app, pilot):
         assert isinstance(app.screen, PickOne)
-        await press_each(pilot, *["down"] * 6, "enter")
+        await press(pilot, *["down"] * 6, "enter")
         assert isinstance(app.screen, TableDialog)
         shown = text_of(app)
         assert "12 problems by dtype" in shown

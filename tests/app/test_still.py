@@ -4,7 +4,7 @@ import asyncio
 
 from diode_app.widgets.modals import Notice
 from diode_engine.store import RunState
-from tests.app.waiting import looked, press, press_each, running, settled
+from tests.app.waiting import looked, press, running, settled
 
 
 async def test_a_look_at_an_unchanged_store_paints_nothing(make_app, store, monkeypatch):
@@ -20,13 +20,13 @@ async def test_a_look_at_an_unchanged_store_paints_nothing(make_app, store, monk
         monkeypatch.setattr(app, "_display", show)
         for keys in ("S", "O", "question_mark", "R", "R n", "R enter", "R enter g",
                      "R enter question_mark"):  # fmt: skip
-            await press_each(pilot, *keys.split())
+            await press(pilot, *keys.split())
             await looked(pilot)
             painted.clear()
             for _ in range(4):
                 await looked(pilot)
             assert painted == [], keys
-            await press_each(pilot, "escape", "H")
+            await press(pilot, "escape", "H")
 
 
 async def test_what_is_below_a_dialog_is_new_when_the_dialog_is_gone(make_app, store):

@@ -17,7 +17,7 @@ from diode_engine import registry
 from tests.app.judged import judge
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import lines_of, press, press_each, running, settled, text_of
+from tests.app.waiting import lines_of, press, running, settled, text_of
 from tests.training.conftest import make_timings
 
 COLUMNS = [Column(key, key.upper(), right=True) for key in ("n", "eff", "wide")]
@@ -99,7 +99,7 @@ async def test_columns_narrow_away_in_every_table_of_a_small_terminal(make_app, 
     judge(store, model)
     async with running(make_app(), (80, 24)) as (app, pilot):
         for keys in ("M", "V", "3", "4", "D", "RH", "W"):
-            await press_each(pilot, *keys)
+            await press(pilot, *keys)
             for table in app.screen.query(PagedTable):
                 if table.region:
                     assert table.grid.max_scroll_x == 0, (keys, table.what)

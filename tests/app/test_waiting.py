@@ -15,7 +15,7 @@ from diode_app.widgets.modals import Prompt
 from diode_engine.runs import look
 from diode_engine.store import Store
 from diode_engine.store.backends import sqlite_connection
-from tests.app.waiting import lines_of, looked, press, press_each, running, settled, text_of
+from tests.app.waiting import lines_of, looked, press, running, settled, text_of
 from tests.training.conftest import make_timings
 
 WAITING = "waiting for the store"
@@ -97,7 +97,7 @@ async def test_tags_that_are_refused_stay_with_the_reason(make_app, store, run):
         assert app.screen.query_one(Input).value == "a !b"
         assert store.run(run).tags == ()
         await pilot.press("backspace", "backspace")
-        await press_each(pilot, "enter")
+        await press(pilot, "enter")
         assert not app.screen.is_modal
     assert store.run(run).tags == ("a",)
 
@@ -130,7 +130,7 @@ async def test_a_promotion_that_was_refused_is_not_done(make_app, store, run):
         assert "✓ done" not in text_of(app).split("promote")[1].split("train")[0]
         # A long reason takes one line: the runs below it stay on the screen.
         assert "train" in text_of(app).split("promote")[1]
-        await press_each(pilot, "R", "enter")
+        await press(pilot, "R", "enter")
         await looked(pilot)
         assert "it is slower on many problems" in text_of(app)
 

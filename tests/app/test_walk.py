@@ -18,7 +18,7 @@ from diode_engine import paths
 from diode_engine.registry import default_for
 from diode_engine.store import RunState, Store, read_dataset, write_dataset
 from tests.app.registered import register_model
-from tests.app.waiting import click_on, looked, press, press_each, running, settled, text_of
+from tests.app.waiting import click_on, looked, press, running, settled, text_of
 from tests.runs.conftest import wait_for_end
 
 PROBLEMS = 150
@@ -60,19 +60,17 @@ async def finished(pilot, path, kind: str) -> int:
 async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
     async with running(make_app(), (80, 24)) as (app, pilot):
         assert "There is no store yet" in text_of(app)
-        await press_each(pilot, "i")
+        await press(pilot, "i")
         assert not path.exists()  # it asks first
-        await press_each(pilot, "enter")
+        await press(pilot, "enter")
         await finished(pilot, path, "import")
-        await press_each(pilot, "escape")
+        await press(pilot, "escape")
         assert f"problems {PROBLEMS}" in text_of(app)
 
-        await press_each(pilot, "T", "down", "down", "down", "left", "left")  # trees
-        await press_each(
-            pilot, "down", "down", *"mine", "down", "down", "down", "down", "down", *"60"
-        )
+        await press(pilot, "T", "down", "down", "down", "left", "left")  # trees
+        await press(pilot, "down", "down", *"mine", "down", "down", "down", "down", "down", *"60")
         assert "(•) trees" in text_of(app)
-        await press_each(pilot, "ctrl+g", "y")
+        await press(pilot, "ctrl+g", "y")
         assert isinstance(app.screen, RunScreen)
         run = await finished(pilot, path, "train")
         with Store.open(path) as store:
@@ -80,40 +78,40 @@ async def test_by_keys_alone_on_a_small_terminal(make_app, path, disk):
         assert "mine@1 reaches 0." in text_of(app)
         assert f" of {quantity(os.cpu_count(), 'cores')} · " in text_of(app)
         assert "--model=mine@1" in dict(app.screen.headless_commands())["Validate"]
-        await press_each(pilot, "v")
+        await press(pilot, "v")
         assert "efficiency on problems not fitted to" in text_of(app)
-        await press_each(pilot, "v")
+        await press(pilot, "v")
         assert "trees-0 (fitted to)" in text_of(app)
-        await press_each(pilot, "3")
+        await press(pilot, "3")
         assert " of CPU time" in text_of(app)
         assert "family trees" in text_of(app)
-        await press_each(pilot, "m")
+        await press(pilot, "m")
         assert isinstance(app.screen, ModelScreen)
-        await press_each(pilot, "escape")
-        await press_each(pilot, "R", "enter")
+        await press(pilot, "escape")
+        await press(pilot, "R", "enter")
         assert app.screen.run == run
 
-        await press_each(pilot, "w")
+        await press(pilot, "w")
         assert "--model=mine@1" in text_of(app)
-        await press_each(pilot, "ctrl+g", "y")
+        await press(pilot, "ctrl+g", "y")
         judged = await finished(pilot, path, "validate")
-        await press_each(pilot, "o")
+        await press(pilot, "o")
         assert "mine@1 takes kernels that reach 0." in text_of(app)
         assert f"run {judged}" in text_of(app)
 
-        await press_each(pilot, "M", "slash", *"mine", "enter", "c", "enter")
+        await press(pilot, "M", "slash", *"mine", "enter", "c", "enter")
         assert isinstance(app.screen, CompareScreen)
         assert "poor@1" in text_of(app)
-        await press_each(pilot, "escape")
+        await press(pilot, "escape")
 
         assert taken() == "poor@1"
-        await press_each(pilot, "p")
+        await press(pilot, "p")
         assert "trained with other versions than" in text_of(app)
-        await press_each(pilot, "y", *" but faster", "enter")
+        await press(pilot, "y", *" but faster", "enter")
         assert taken() == "mine@1"
-        await press_each(pilot, "b", "y")
+        await press(pilot, "b", "y")
         assert taken() == "poor@1"
-        await press_each(pilot, "U")
+        await press(pilot, "U")
         assert taken() == "mine@1"
 
         await press(pilot, "W", "m", *"mm 512 4096 1024")

@@ -58,20 +58,15 @@ async def running(
         await settled(pilot)
         if isinstance(app, DiodeApp):
             assert app.session.store.last.condition is not Condition.OPENING
-        await press_each(pilot, *keys)
+        await press(pilot, *keys)
         yield app, pilot
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:
-    """Presses the keys, and waits until all that they caused is done."""
-    await pilot.press(*keys)
-    await settled(pilot)
-
-
-async def press_each(pilot: Pilot[None], *keys: str) -> None:
     """Presses the keys, each when all that the one before it caused is done."""
     for key in keys:
-        await press(pilot, key)
+        await pilot.press(key)
+        await settled(pilot)
 
 
 async def enter(pilot: Pilot[None], words: str) -> None:
