@@ -186,7 +186,7 @@ class PagedTable(Actions, Vertical):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the rows that were asked for last, or the screen's first ones, are missing."""
+        """Whether the rows asked for last, or the screen's first ones, are missing: keys wait."""
         reading = getattr(self.screen, "reading", self._reading)
         is_reading = self._reading.busy or (self._answered is None and reading.busy)
         return is_reading and self._answered is not self.query_now
