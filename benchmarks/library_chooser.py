@@ -1,13 +1,14 @@
 """The model by which Diode chooses among cuBLASLt's algorithms, and how well it chooses.
 
-    python benchmarks/library_chooser.py ROWS --tiles cublasLt.h [--judge ROWS] [--write FILE]
+    python benchmarks/library_chooser.py ROWS … [--judge ROWS] [--margin M] [--write FILE]
     python benchmarks/regret/score.py benchmarks/library_chooser.py[:FILE] --set FILE
 
 The rows are those of library_algorithms.py: its products for training, and layers of published
-models. The model is judged by a cross-validation over them, in which layers with equal N and K stay
-together, and with --judge on other rows, of held-out products, which it does not learn then. Speeds
-are over the heuristic's first algorithm, which torch takes, by the times of the rows. `--tiles` is
-NVIDIA's header, which says what the numbers of tiles mean.
+models. The model is of the GPU of the first row; what was timed on others counts less. It is judged
+by a cross-validation over its GPU's products, in which layers with equal N and K stay together, and
+with --judge on other rows, of held-out products, which it does not learn then. Speeds are over the
+heuristic's first algorithm, which torch takes, by the times of the rows. What the numbers of tiles
+mean is in the H100's shipped file, from NVIDIA's cublasLt.h.
 
 For a set of cuBLASLt's algorithms this file is a chooser of regret/score.py.
 """
@@ -18,7 +19,6 @@ import argparse
 import hashlib
 import json
 import math
-import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ import xgboost
 from library_rows import right_algorithms
 from processes import Row, read_rows
 
-from diode_engine.core.hardware import KNOWN
+from diode_engine.core.hardware import KNOWN, Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.models.library_algorithms import (
     UNLISTED,
@@ -44,6 +44,7 @@ LEARNED = ("learning", "diffusion", "prefill", "decode", "training")  # sources
 CONFIGS, NEAR = 256, 1.03  # of the model: those that were so near to the best for most products
 MARGINS = (1.0, 1.01, 1.02, 1.03, 1.05)
 FOLDS, TREES, DEPTH = 5, 400, 9
+OTHERS = 0.3  # the weight of what was timed on another GPU
 SLOWER = 1.03
 H100 = KNOWN["NVIDIA H100 80GB HBM3"]
 MULTIPROCESSORS = H100.multiprocessors
@@ -57,6 +58,7 @@ class Measured(NamedTuple):
     problem: Problem
     offers: list[Offer]
     us: np.ndarray[Any, Any]
+    device: str = ""
 
     @property
     def product(self) -> tuple[Any, ...]:
@@ -68,7 +70,6 @@ class Measured(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS")
-    parser.add_argument("--tiles", type=Path, metavar="HEADER", required=True)
     parser.add_argument("--judge", type=Path, metavar="ROWS", help="they are not learned")
     parser.add_argument("--margin", type=float, default=1.03)
     parser.add_argument("--write", type=Path, metavar="FILE")
@@ -77,17 +78,20 @@ def main() -> None:
     learned = measured(row for row in rows if row["source"] in LEARNED)
     judged = read_rows(args.judge) if args.judge else []
     others = measured(row for row in judged if row["source"] not in LEARNED)
-    tiles = tiles_in(args.tiles.read_text())
+    tiles = shipped(H100).tiles
     learned, others = in_half_precision(leave_out(learned, others)), in_half_precision(others)
+    device = rows[0]["device"]
     of_fold = np.array([fold(each.problem) for each in learned])
-    print(f"Cross-validation over {len(learned)} products:")
+    print(f"Cross-validation over {sum(m.device == device for m in learned)} products, {device}:")
     answers = []
     for number in range(FOLDS):
-        model = fitted([m for m, f in zip(learned, of_fold, strict=True) if f != number], tiles)
+        rest = [m for m, f in zip(learned, of_fold, strict=True) if f != number]
+        model = fitted(rest, tiles, device)
         left = [m for m, f in zip(learned, of_fold, strict=True) if f == number]
-        answers += [(each, predicted(model, each)) for each in left]
+        answers += [(each, predicted(model, each)) for each in left if each.device == device]
     report(answers)
-    model = fitted(learned, tiles, margin=args.margin, version=rows[0]["cublaslt"])
+    version = rows[0]["cublaslt"]
+    model = fitted(learned, tiles, device, margin=args.margin, version=version)
     if others:
         print(f"\nOn {len(others)} held-out products:")
         report([(each, predicted(model, each)) for each in others])
@@ -95,13 +99,9 @@ def main() -> None:
         args.write.write_bytes(model.to_bytes())
 
 
-def tiles_in(header: str) -> np.ndarray[Any, Any]:
-    """[t, 2] the rows and columns of each tile, by its number in cublasLt.h."""
-    found = re.findall(r"CUBLASLT_MATMUL_TILE_(\d+)x(\d+)\s*=\s*(\d+)", header)
-    tiles = np.zeros((max(int(number) for *_, number in found) + 1, 2), np.int64)
-    for rows, columns, number in found:
-        tiles[int(number)] = int(rows), int(columns)
-    return tiles
+def shipped(hardware: Hardware) -> AlgorithmModel:
+    """The trees that ship for a GPU."""
+    return AlgorithmModel.from_bytes(path_for(hardware).read_bytes())
 
 
 def measured(rows: Iterable[Row]) -> list[Measured]:
@@ -122,7 +122,8 @@ def measured(rows: Iterable[Row]) -> list[Measured]:
             for one in kept
         ]  # fmt: skip
         us = np.array([one["quick_us"] for one in kept])
-        each.append(Measured(row["source"], Problem.from_dict(row["problem"]), offers, us))
+        problem = Problem.from_dict(row["problem"])
+        each.append(Measured(row["source"], problem, offers, us, row["device"]))
     return each
 
 
@@ -141,7 +142,7 @@ def chooser(argument: str) -> Callable[[Row, Sequence[Row]], list[int] | None]:
     """The trees of a file, of what ships where there is none, as regret/score.py asks them; behind
     a comma "order" for their own order, also where a compile takes the heuristic's first."""
     place, _, how = argument.partition(",")
-    model = AlgorithmModel.from_bytes(Path(place or path_for(H100)).read_bytes())
+    model = AlgorithmModel.from_bytes(Path(place).read_bytes()) if place else shipped(H100)
 
     def choose(problem: Row, candidates: Sequence[Row]) -> list[int] | None:
         p = Problem.from_dict(problem)
@@ -168,12 +169,16 @@ def fold(problem: Problem) -> int:
 
 
 def fitted(
-    some: Sequence[Measured], tiles: np.ndarray[Any, Any], *, margin: float = 1.0, version: int = 0
-) -> AlgorithmModel:
+    some: Sequence[Measured], tiles: np.ndarray[Any, Any], device: str, *, margin: float = 1.0,
+    version: int = 0,
+) -> AlgorithmModel:  # fmt: skip
+    """The trees for a device, from its products and those of others."""
     x = np.concatenate([describe(m.problem, m.offers, tiles, MULTIPROCESSORS) for m in some])
     y = np.concatenate([np.log(m.us / m.us[0]) for m in some]).clip(-1, 1)
-    data = xgboost.DMatrix(x, y, weight=np.exp(-6 * y.clip(0)))  # near the best it counts
-    options = {"max_depth": DEPTH, "eta": 0.05, "subsample": 0.6, "colsample_bytree": 0.5,
+    weight = [np.full(len(m.us), 1 if m.device == device else OTHERS) for m in some]
+    near = np.exp(-6 * y.clip(0))  # near the best it counts
+    data = xgboost.DMatrix(x, y, weight=np.concatenate(weight) * near)
+    options = {"max_depth": DEPTH, "eta": 0.1, "subsample": 0.6, "colsample_bytree": 0.5,
                "min_child_weight": 2, "base_score": 0.0, "seed": 0}  # fmt: skip
     trees = xgboost.train(options, data, TREES).get_dump(dump_format="json")
     inner = 2**DEPTH - 1

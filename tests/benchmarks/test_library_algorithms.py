@@ -199,9 +199,7 @@ def test_a_product_that_is_judged_is_not_learned(script, monkeypatch, tmp_path):
         library_chooser, "fitted", lambda some, *_, **__: fits.append([m.problem for m in some])
     )
     monkeypatch.setattr(library_chooser, "predicted", lambda _, each: each.us * 0)
-    tiles = tmp_path / "cublasLt.h"
-    tiles.write_text("CUBLASLT_MATMUL_TILE_8x8 = 1,")
-    command = ["library_chooser.py", str(file), "--tiles", str(tiles)]
+    command = ["library_chooser.py", str(file)]
     for judge, learned in (([], layers), (["--judge", str(file)], layers[1:])):
         monkeypatch.setattr(sys, "argv", [*command, *judge])
         library_chooser.main()

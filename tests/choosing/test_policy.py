@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from diode_engine.choosing.choice import Why
+from diode_engine.choosing.chooser import Chooser
 from diode_engine.choosing.evidence import kernel_kinds
 from diode_engine.choosing.policy import MARGIN, Comparison, Policy
 from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.problem import Problem
-from diode_engine.core.resources import spills_erratically
+from diode_engine.core.resources import least_library_us, spills_erratically
+from diode_engine.problems.predicted_choice import choose_offered
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.registry import load_predictor
+from diode_engine.store.datasets.reading import read_dataset
 from tests.samples import tile
 
 FIRST_LAYER = Problem.make("mm", 6144, 512, 13, "float32", b_layout="col")
@@ -167,6 +172,28 @@ def test_which_kernels_spill_erratically(K, candidate, erratic):
     assert of("float32") is erratic
     assert not of("float32", allow_tf32=True)
     assert not of("bfloat16")
+
+
+@pytest.mark.parametrize("sizes", [(16909, 3564, 32768), (4096, 1500, 2000), (2048, 50257, 768)])
+def test_the_librarys_kernel_is_not_believed_to_be_faster_than_any_that_was_timed(sizes):
+    """`gemm@14` says 6.2 ms of the first, and of two of Triton's kernels 5.7. On an H100 the
+    library takes 15.5."""
+    problem = Problem.make("mm", *sizes, "float16", b_layout="col")
+    prediction, choice = choose_offered(problem, Chooser(load_predictor(H200), H200), "2.11.0")
+    library = [each.is_extern for each in prediction.candidates].index(True)
+    assert prediction.predicted_us[library] >= least_library_us(problem, H200) > 0
+    assert not choice.candidates[0].is_extern
+    assert least_library_us(replace(problem, N=1504), H200) == 0
+    assert least_library_us(problem, KNOWN["NVIDIA A100-SXM4-80GB"]) == 0
+
+
+@pytest.mark.parametrize("folder", ["h100", "h200"])
+def test_no_timing_of_the_library_is_shorter_than_what_it_takes_at_least(folder):
+    for path in (Path(__file__).parents[2] / f"datasets/nvidia-{folder}").glob("[hrtu]*.zst"):
+        table = read_dataset(path)
+        least = [least_library_us(p, table.environments[0].hardware) for p in table.problems]
+        library = encode(table.candidates).extern[table.candidate] & ~np.isnan(table.min_us)
+        assert (table.min_us >= np.array(least)[table.problem])[library].all()
 
 
 @pytest.mark.parametrize(
