@@ -81,8 +81,8 @@ class Chooser:
 
     def _raise(self, problem: Problem, of: Sequence[Candidate], us: Microseconds) -> Microseconds:
         """Return [n] the times, of which the library's are raised to what it takes at least."""
-        least = least_library_us(problem, self.hardware)
-        return np.where(encode(of).extern, np.maximum(us, least), us)
+        least = np.where(encode(of).extern, least_library_us(problem, self.hardware), 0.0)
+        return np.maximum(np.asarray(us, np.float64), least)
 
     def predict_over(self, problems: Sequence[Problem], prediction: Prediction) -> Microseconds:
         """Return [problems, n] the times for several values of a dynamic size, the first of which
