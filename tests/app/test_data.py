@@ -17,7 +17,7 @@ from diode_app.data.problems import problems_page
 from diode_app.screens.data import DataScreen
 from diode_app.screens.problem import ProblemScreen
 from diode_app.widgets.page_grid import PageGrid
-from diode_engine.choosing.policy import Policy
+from diode_engine.choosing.chooser import Chooser
 from diode_engine.core.hardware import H200
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
@@ -78,12 +78,12 @@ def test_a_problem_s_candidates_with_what_each_chooser_would_take(filled, tmp_pa
     predicted = predictor.predict_us(problem, TIMINGS.candidates)
     first = TIMINGS.candidates[int(np.nanargmin(predicted))]
     assert candidate_in(choices[ROOFLINE]) == first
-    prediction = predictor.predict(problem, TIMINGS.candidates)
-    choice = Policy().choose(prediction.offered_by_default())
+    prediction = Chooser(predictor, predictor.hardware).predict(problem, TIMINGS.candidates)
+    choice = Chooser(predictor, predictor.hardware).choose_by_default(prediction)
     assert choice is not None
     compiled = choice.candidates[0]
     assert candidate_in(choices["plain@1"]) == compiled
-    by_key = dict(zip((c.key for c in TIMINGS.candidates), predicted, strict=True))
+    by_key = {c.key: us for c, us in zip(TIMINGS.candidates, prediction.predicted_us, strict=True)}
     for row in view.rows:
         us = row.record["plain@1 us"]
         if us is None:
