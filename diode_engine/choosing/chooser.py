@@ -11,10 +11,10 @@ from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.policy import Policy, plain_library_call
 from diode_engine.choosing.prediction import Microseconds, Prediction
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.encoding import CandidateTable, encode
+from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
-from diode_engine.core.resources import fits, least_library_us
+from diode_engine.core.resources import fits, raise_library
 
 _CACHE_SIZE = 64  # products with a dynamic size whose times are remembered
 SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by other sizes too
@@ -55,7 +55,7 @@ class Chooser:
         found = Prediction(problem, table, us)
         if len(places):
             found = self._ask(problem, table.take(fit))
-            us[places] = self._raise(problem, found.candidates, found.predicted_us)
+            us[places] = raise_library(problem, found.candidates, found.predicted_us, self.hardware)
         proven = None
         if found.proven is not None:
             proven = np.zeros(len(table), np.bool_)
@@ -79,11 +79,6 @@ class Chooser:
         found: Prediction = predict(problem, candidates)
         return found
 
-    def _raise(self, problem: Problem, of: Sequence[Candidate], us: Microseconds) -> Microseconds:
-        """Return [n] the times, of which the library's are raised to what it takes at least."""
-        least = np.where(encode(of).extern, least_library_us(problem, self.hardware), 0.0)
-        return np.maximum(np.asarray(us, np.float64), least)
-
     def predict_over(self, problems: Sequence[Problem], prediction: Prediction) -> Microseconds:
         """Return [problems, n] the times for several values of a dynamic size, the first of which
         are the prediction's. Only these candidates are asked about: those among the fastest for the
@@ -101,7 +96,9 @@ class Chooser:
         places, some = np.flatnonzero(asked), candidates.take(asked)
         times = np.full((len(problems), len(candidates)), np.nan)
         for row, problem in zip(times, problems, strict=True):
-            row[places] = self._raise(problem, some, self.predictor.predict_us(problem, some))
+            row[places] = raise_library(
+                problem, some, self.predictor.predict_us(problem, some), self.hardware
+            )
             row[places[~fits(problem, some, self.hardware)]] = np.nan
         if len(self._over) >= _CACHE_SIZE:
             self._over.clear()

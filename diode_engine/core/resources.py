@@ -164,6 +164,14 @@ def least_library_us(problem: Problem, hardware: Hardware) -> float:
     return 1e6 * problem.flops / (share * hardware.peak_flops(problem.dtype))
 
 
+def raise_library(
+    problem: Problem, candidates: Sequence[Candidate], us: Any, hardware: Hardware
+) -> npt.NDArray[np.float64]:
+    """[n] the predicted times, of which the library's are raised to what it takes at least."""
+    least = np.where(encode(candidates).extern, least_library_us(problem, hardware), 0.0)
+    return np.maximum(np.asarray(us, np.float64), least)
+
+
 def spills_erratically(problem: Problem, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
     """[n] whether ptxas may spill registers of this kernel, which makes its time unpredictable.
 
