@@ -22,14 +22,14 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import xgboost
 from library_rows import right_algorithms
 from processes import Row, read_rows
 
-from diode_engine.core.hardware import KNOWN, Hardware
+from diode_engine.core.hardware import KNOWN
 from diode_engine.core.problem import Problem
 from diode_engine.models.library_algorithms import (
     UNLISTED,
@@ -37,7 +37,7 @@ from diode_engine.models.library_algorithms import (
     Config,
     Offer,
     describe,
-    path_for,
+    model_for,
 )
 
 LEARNED = ("learning", "diffusion", "prefill", "decode", "training")  # sources
@@ -47,7 +47,8 @@ FOLDS, TREES, DEPTH = 5, 400, 9
 OTHERS = 0.3  # the weight of what was timed on another GPU
 SLOWER = 1.03
 H100 = KNOWN["NVIDIA H100 80GB HBM3"]
-MULTIPROCESSORS = H100.multiprocessors
+MULTIPROCESSORS = H100.multiprocessors  # as many as an H200 has
+SHIPPED = cast("AlgorithmModel", model_for(H100))
 OFFER = Offer._fields[1:]  # what is said of an algorithm for one product
 
 
@@ -78,7 +79,7 @@ def main() -> None:
     learned = measured(row for row in rows if row["source"] in LEARNED)
     judged = read_rows(args.judge) if args.judge else []
     others = measured(row for row in judged if row["source"] not in LEARNED)
-    tiles = shipped(H100).tiles
+    tiles = SHIPPED.tiles
     learned, others = in_half_precision(leave_out(learned, others)), in_half_precision(others)
     device = rows[0]["device"]
     of_fold = np.array([fold(each.problem) for each in learned])
@@ -97,11 +98,6 @@ def main() -> None:
         report([(each, predicted(model, each)) for each in others])
     if args.write:
         args.write.write_bytes(model.to_bytes())
-
-
-def shipped(hardware: Hardware) -> AlgorithmModel:
-    """The trees that ship for a GPU."""
-    return AlgorithmModel.from_bytes(path_for(hardware).read_bytes())
 
 
 def measured(rows: Iterable[Row]) -> list[Measured]:
@@ -142,7 +138,7 @@ def chooser(argument: str) -> Callable[[Row, Sequence[Row]], list[int] | None]:
     """The trees of a file, of what ships where there is none, as regret/score.py asks them; behind
     a comma "order" for their own order, also where a compile takes the heuristic's first."""
     place, _, how = argument.partition(",")
-    model = AlgorithmModel.from_bytes(Path(place).read_bytes()) if place else shipped(H100)
+    model = AlgorithmModel.from_bytes(Path(place).read_bytes()) if place else SHIPPED
 
     def choose(problem: Row, candidates: Sequence[Row]) -> list[int] | None:
         p = Problem.from_dict(problem)
