@@ -14,7 +14,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import CandidateTable
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
-from diode_engine.core.resources import fits, raise_library
+from diode_engine.core.resources import fits
 
 _CACHE_SIZE = 64  # products with a dynamic size whose times are remembered
 SHORTLIST = 8  # candidates of a product with a dynamic size that are judged by other sizes too
@@ -55,7 +55,7 @@ class Chooser:
         found = Prediction(problem, table, us)
         if len(places):
             found = self._ask(problem, table.take(fit))
-            us[places] = raise_library(problem, found.candidates, found.predicted_us, self.hardware)
+            us[places] = found.predicted_us
         proven = None
         if found.proven is not None:
             proven = np.zeros(len(table), np.bool_)
@@ -96,9 +96,7 @@ class Chooser:
         places, some = np.flatnonzero(asked), candidates.take(asked)
         times = np.full((len(problems), len(candidates)), np.nan)
         for row, problem in zip(times, problems, strict=True):
-            row[places] = raise_library(
-                problem, some, self.predictor.predict_us(problem, some), self.hardware
-            )
+            row[places] = self.predictor.predict_us(problem, some)
             row[places[~fits(problem, some, self.hardware)]] = np.nan
         if len(self._over) >= _CACHE_SIZE:
             self._over.clear()

@@ -26,7 +26,7 @@ from diode_engine.core.templates import template_of
 
 # The version of this module's rules, a part of the keys of Inductor's caches. Change it whenever a
 # rule changes.
-RULES = "2026-11-28"
+RULES = "2026-11-28.2"
 
 # By how much another kernel must be predicted to be faster than the library's before it is chosen,
 # and how much of the error of predicted gains near the problem is added, in log time. The errors

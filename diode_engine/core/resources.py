@@ -11,7 +11,6 @@ broadcast: features ask about rows of many problems, `fits` about the candidates
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -44,8 +43,6 @@ MAX_LOADS_AT_ONCE = 4
 # Multiplications of a thread for a tile, see `spills_erratically`.
 MAX_IN_A_ROW = 512
 MAX_IN_TWO_PASSES = 4096
-# What share of the peak the library stays under where a row's elements are no multiple of a number.
-_SHORT_ROWS = ((2, 0.16), (8, 0.27))
 SECTOR_BYTES = 32  # that are read at least from a device's L2
 MAX_ODD_ALIGN = 2  # elements: operands whose strides are divisible by so few count as odd
 
@@ -146,30 +143,6 @@ def fits(
     if 1 in (problem.M, problem.N, problem.K):
         ok &= ~c.tma
     return ok
-
-
-def least_library_us(problem: Problem, hardware: Hardware) -> float:
-    """Return what the library's kernel takes at least, in microseconds; 0 where that is not known.
-
-    Hopper's copies of tiles (TMA) need rows of whole 16 bytes, so a product in 16 bits with other
-    rows gets a kernel of an earlier generation. None of 7,168 such timings on an H100 and an H200
-    is shorter, the nearest by 6 %; aligned products reach 0.79 of the peak.
-    """
-    typed = problem.dtype.itemsize == problem.out_dtype.itemsize == 2
-    plain = problem.op in ("mm", "addmm", "bmm", "baddbmm")
-    if not (typed and plain and hardware.has_wgmma):
-        return 0.0
-    rows = problem.a.align, problem.b.align, problem.N
-    share = next((share for step, share in _SHORT_ROWS if any(n % step for n in rows)), math.inf)
-    return 1e6 * problem.flops / (share * hardware.peak_flops(problem.dtype))
-
-
-def raise_library(
-    problem: Problem, candidates: Sequence[Candidate], us: Any, hardware: Hardware
-) -> npt.NDArray[np.float64]:
-    """[n] the predicted times, of which the library's are raised to what it takes at least."""
-    least = np.where(encode(candidates).extern, least_library_us(problem, hardware), 0.0)
-    return np.maximum(np.asarray(us, np.float64), least)
 
 
 def spills_erratically(problem: Problem, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:

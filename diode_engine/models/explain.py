@@ -22,7 +22,6 @@ import numpy as np
 from diode_engine import features
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
-from diode_engine.core.resources import raise_library
 from diode_engine.models.predictor import Predictor
 
 # Every column that does not follow from the problem alone.
@@ -52,14 +51,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "log2_extra_us", "log2_base_us", "compute_share", "dram_share", "l2_share", "latency_share",
     ),
 }  # fmt: skip
-LIMIT = "the library's limit"  # see least_library_us
 
 
 @dataclass(frozen=True)
 class Explanation:
     """`factors` has, for each group, the factor between the baseline's predicted time and the
     candidate's: below 1 where the group makes the candidate faster. The largest effects come first.
-    LIMIT is among them where it changes a time. Times are in microseconds."""
+    Times are in microseconds."""
 
     candidate_us: float
     baseline_us: float
@@ -71,12 +69,12 @@ def explain(
 ) -> Explanation | None:
     """Why the model's times of the candidate and the baseline differ; None where it predicts no
     time for one of them."""
-    two = candidate, baseline
-    raw = predictor.predict_us(problem, two)
-    us = raise_library(problem, two, raw, predictor.hardware)
+    us = predictor.predict_us(problem, (candidate, baseline))
     if np.isnan(us).any():
         return None
-    pair = features.matrix((problem,), two, np.zeros(2, np.intp), np.arange(2), predictor.hardware)
+    pair = features.matrix(
+        (problem,), (candidate, baseline), np.zeros(2, np.intp), np.arange(2), predictor.hardware
+    )
     group_of = {name: g for g, names in enumerate(GROUPS.values()) for name in names}
     column = np.array([group_of.get(name, -1) for name in features.NAMES])
     # Row s has the candidate's values of the groups whose bits are set in s.
@@ -92,8 +90,6 @@ def explain(
         orders = [math.factorial(k) * math.factorial(n - 1 - k) for k in size[without]]
         steps = log_us[without | (1 << g)] - log_us[without]
         factors[name] = math.exp(float(np.dot(orders, steps)) / math.factorial(n))
-    if (us != raw).any():
-        factors[LIMIT] = float(us[0] / us[1] * raw[1] / raw[0])
     largest_first = sorted(factors.items(), key=lambda item: -abs(math.log(item[1])))
     return Explanation(float(us[0]), float(us[1]), dict(largest_first))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,14 +14,12 @@ from diode_engine.choosing.evidence import kernel_kinds
 from diode_engine.choosing.policy import MARGIN, Comparison, Policy
 from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import H200, KNOWN
 from diode_engine.core.problem import Problem
-from diode_engine.core.resources import least_library_us, spills_erratically
+from diode_engine.core.resources import spills_erratically
 from diode_engine.problems.predicted_choice import choose_offered
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.registry import load_predictor
-from diode_engine.store.datasets.reading import read_dataset
 from tests.samples import tile
 
 FIRST_LAYER = Problem.make("mm", 6144, 512, 13, "float32", b_layout="col")
@@ -56,13 +53,11 @@ def choose(prediction: Prediction, policy: Policy = ONE) -> tuple[int, Why]:
 
 
 @pytest.mark.parametrize("hardware", GPUS, ids=lambda hardware: hardware.name)
-@pytest.mark.parametrize("sizes", [(1453, 7, 34, 8), (2151, 8, 30, 6)])
-def test_batches_of_tiny_matrices_that_were_not_timed_get_the_librarys_kernel(hardware, sizes):
-    """Triton's kernels took 1.31 and 1.25 times as long as the library's
-    (benchmarks/results/fresh-products-*), and were predicted to be 1.14 to 1.2 times as fast. The
-    nearest timings are of half precision and TF32."""
-    B, M, N, K = sizes
-    problem = Problem.make("bmm", M, N, K, "float32", B=B, b_layout="col")
+def test_batches_of_tiny_matrices_that_were_not_timed_get_the_librarys_kernel(hardware):
+    """Triton's kernel took 1.25 times as long as the library's (benchmarks/results/
+    fresh-products-*), and was predicted to be 1.14 to 1.2 times as fast. The nearest timings are of
+    half precision and TF32."""
+    problem = Problem.make("bmm", 8, 30, 6, "float32", B=2151, b_layout="col")
     model = load_predictor(hardware)
     prediction = model.predict(problem, exhaustive_space(problem, "2.11.0"))
     assert not prediction.candidates[prediction.order[0]].is_extern
@@ -84,10 +79,10 @@ def test_a_first_layer_is_not_computed_by_a_kernel_that_may_spill():
     [(1, "scalar", True), (8, "scalar", True), (8, "column", True), (8, "vector", False)],
 )
 def test_no_kernel_of_tritons_is_taken_with_a_bias_that_none_was_timed_with(n, bias, library):
-    problem = Problem.make("addmm", 4096, n, 400, "bfloat16", b_layout="col", bias=bias)
+    problem = Problem.make("addmm", 4096, n, 390, "bfloat16", b_layout="col", bias=bias)
     candidates = exhaustive_space(problem, "2.13.0")
     model = load_predictor(H200)
-    scalar = Problem.make("addmm", 4096, n, 400, "bfloat16", b_layout="col", bias="scalar")
+    scalar = Problem.make("addmm", 4096, n, 390, "bfloat16", b_layout="col", bias="scalar")
     untimed = np.isin(model.evidence.kinds, kernel_kinds(scalar, candidates))
     timings = np.where(untimed, 0, model.evidence.timings)
     model.evidence = replace(model.evidence, timings=timings)
@@ -175,25 +170,11 @@ def test_which_kernels_spill_erratically(K, candidate, erratic):
 
 
 @pytest.mark.parametrize("sizes", [(16909, 3564, 32768), (4096, 1500, 2000), (2048, 50257, 768)])
-def test_the_librarys_kernel_is_not_believed_to_be_faster_than_any_that_was_timed(sizes):
-    """`gemm@14` says 6.2 ms of the first, and of two of Triton's kernels 5.7. On an H100 the
-    library takes 15.5."""
+def test_the_librarys_kernel_is_not_taken_where_rows_are_too_short_for_it(sizes):
+    """Of the first an H100 takes 15.5 ms by the library's kernel, and 5.7 by one of Triton's."""
     problem = Problem.make("mm", *sizes, "float16", b_layout="col")
-    prediction, choice = choose_offered(problem, Chooser(load_predictor(H200), H200), "2.11.0")
-    library = [each.is_extern for each in prediction.candidates].index(True)
-    assert prediction.predicted_us[library] >= least_library_us(problem, H200) > 0
+    _, choice = choose_offered(problem, Chooser(load_predictor(H200), H200), "2.11.0")
     assert not choice.candidates[0].is_extern
-    assert least_library_us(replace(problem, N=1504), H200) == 0
-    assert least_library_us(problem, KNOWN["NVIDIA A100-SXM4-80GB"]) == 0
-
-
-@pytest.mark.parametrize("folder", ["h100", "h200"])
-def test_no_timing_of_the_library_is_shorter_than_what_it_takes_at_least(folder):
-    for path in (Path(__file__).parents[2] / f"datasets/nvidia-{folder}").glob("[hrtu]*.zst"):
-        table = read_dataset(path)
-        least = [least_library_us(p, table.environments[0].hardware) for p in table.problems]
-        library = encode(table.candidates).extern[table.candidate] & ~np.isnan(table.min_us)
-        assert (table.min_us >= np.array(least)[table.problem])[library].all()
 
 
 @pytest.mark.parametrize(

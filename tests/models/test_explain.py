@@ -11,11 +11,10 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.coverage import Coverage
-from diode_engine.models.explain import GROUPS, LIMIT, explain, rival
+from diode_engine.models.explain import GROUPS, explain, rival
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import TimingModel
-from diode_engine.registry import load_predictor
 from tests.samples import tile
 
 PROBLEM = Problem.make("mm", 512, 384, 2048, "bfloat16")
@@ -56,15 +55,6 @@ def test_the_factors_multiply_to_the_ratio_of_the_times(predictor):
     assert math.prod(found.factors.values()) == pytest.approx(
         found.candidate_us / found.baseline_us, rel=1e-5
     )
-
-
-def test_the_librarys_limit_is_a_part_where_it_changes_a_time():
-    for N in (1500, 1504):
-        problem = Problem.make("mm", 4096, N, 2000, "bfloat16", b_layout="col")
-        found = explain(load_predictor(H200), problem, WIDE, Candidate.make("aten::mm"))
-        assert (found.factors.get(LIMIT, 1) < 1) is (N == 1500)
-        ratio = found.candidate_us / found.baseline_us
-        assert math.prod(found.factors.values()) == pytest.approx(ratio, rel=1e-4)
 
 
 def test_a_group_that_the_model_does_not_look_at_has_no_part(predictor):
