@@ -102,8 +102,9 @@ class Confirm(Dialog[bool]):
     def content(self) -> ComposeResult:
         yield Static(self._question, markup=False)
         with Grid(classes="buttons"):
-            yield Button(Content(f"{self._yes} (y)"), variant="error", id="yes", compact=True)
-            yield Button(Content(f"{self._no} (n)"), id="no", compact=True)
+            yes, no = Content(f"{self._yes} (y)"), Content(f"{self._no} (n)")
+            yield Button(yes, variant="error", action="screen.yes", compact=True)
+            yield Button(no, id="no", action="screen.no", compact=True)
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._accept_keys)
@@ -115,9 +116,6 @@ class Confirm(Dialog[bool]):
         if event.time < self._visible_since and event.key not in _LEAVING:
             event.stop()
             event.prevent_default()
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        self.dismiss(event.button.id == "yes")
 
     def action_yes(self) -> None:
         self.dismiss(True)
@@ -139,10 +137,7 @@ class Notice(Dialog[None]):
         with VerticalScroll():
             yield Static(self._words, markup=False)
         with Grid(classes="buttons"):
-            yield Button("Close", compact=True)
-
-    def on_button_pressed(self) -> None:
-        self.action_leave()
+            yield Button("Close", action="screen.leave", compact=True)
 
 
 class ErrorDialog(Notice):
@@ -267,10 +262,7 @@ class Choose(Dialog[tuple[str, ...] | None]):
         yield DialogKeys(
             ("Space chooses", None), ("Tab and Enter takes", "take"), ("Escape leaves", "leave")
         )
-        yield Button("Use these", compact=True)
-
-    def on_button_pressed(self) -> None:
-        self.action_take()
+        yield Button("Use these", action="screen.take", compact=True)
 
     def action_take(self) -> None:
         chosen = self.query_one(SelectionList).selected
