@@ -186,25 +186,10 @@ class DiodeScreen(Actions, Screen[None]):
 
         return await self.session.store.write(start)
 
-    # What the app does: its module imports this one.
-
     @property
-    def _diode_app(self) -> Any:
+    def dashboard(self) -> Any:
+        """The DiodeApp, whose module imports this one."""
         return self.app
-
-    def go_to_place(self, mode: str, given: object) -> None:
-        """Go to a place, whose screen `take`s what is given."""
-        self._diode_app.go_to_place(mode, given)
-
-    def open_run(self, run: int) -> None:
-        self._diode_app.open_run(run)
-
-    def open_model(self, folder: str) -> None:
-        self._diode_app.open_model(folder)
-
-    def change_settings(self, **changes: Any) -> None:
-        """Apply and write these settings."""
-        self._diode_app.change_settings(**changes)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "leave":
@@ -220,7 +205,7 @@ class DiodeScreen(Actions, Screen[None]):
         if self._is_in_field():
             self.set_focus(None)
         else:
-            self._diode_app.action_leave_aside()
+            self.dashboard.action_leave_aside()
 
     def action_back(self) -> None:
         """Close a page."""

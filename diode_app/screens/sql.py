@@ -149,9 +149,9 @@ class SqlScreen(QueryScreen):
         row = event.table.pointed_row
         record = {} if row is None else row.record
         if isinstance(run := record.get("run"), int):
-            self.open_run(run)
+            self.dashboard.open_run(run)
         elif isinstance(problem := record.get("problem"), int):
-            self.go_to_place("data", f"id:{problem}")
+            self.dashboard.go_to_place("data", f"id:{problem}")
 
     # Other actions
 

@@ -148,10 +148,12 @@ class Plot(Actions, Vertical):
 
     HELP_TITLE = "On a plot"
     ACTIONS = (
-        Action("plot.forward", "right", "Values", "The values of all curves at the next point."),
-        Action("plot.backward", "left", "Values back", "At the point before.", footer=False),
+        Action("plot.forward", "right", "Values", "The values of all curves at the next point.",
+               does="step(True)"),
+        Action("plot.backward", "left", "Values back", "At the point before.", footer=False,
+               does="step(False)"),
         Action("plot.export", "e", "Export", "Numbers as CSV, or the screen as SVG.", writes=True),
-    )
+    )  # fmt: skip
     can_focus = True
     DEFAULT_CSS = """
     Plot {
@@ -237,13 +239,9 @@ class Plot(Actions, Vertical):
             if panel.canvas is event.canvas:
                 panel.point(event.place)
 
-    def action_forward(self) -> None:
+    def action_step(self, forwards: bool) -> None:
         for panel in self.query(PlotPanel):
-            panel.step(True)
-
-    def action_backward(self) -> None:
-        for panel in self.query(PlotPanel):
-            panel.step(False)
+            panel.step(forwards)
 
     # As a file
 
