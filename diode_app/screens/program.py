@@ -260,13 +260,10 @@ class ProgramScreen(DiodeScreen):
         question = "Compare these choices with those of"
         chosen = await self.app.push_screen_wait(PickOne(question, names))
         if chosen is not None:
-            self._compare(named[chosen][1])
-
-    def _compare(self, beside: Model | Program | None) -> None:
-        self._beside = beside
-        self._answers = {}
-        self._list()
-        self._ask_next()
+            self._beside = named[chosen][1]
+            self._answers = {}
+            self._list()
+            self._ask_next()
 
 
 # In words
