@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -14,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, Input, Select, Static, TextArea
 
@@ -37,13 +35,6 @@ T = TypeVar("T")
 # What `reader` returns: it reads the store, or None where the store cannot be read.
 Reader = Callable[["Store"], T]
 ReaderIfReady = Callable[["Store | None"], T]
-
-
-@dataclass
-class StoreLooked(Message, bubble=False):
-    """The state of the store was read. Posted to the screen that is shown."""
-
-    look: Look
 
 
 class DiodeScreen(Actions, Screen[None]):
@@ -293,9 +284,10 @@ class DiodeScreen(Actions, Screen[None]):
     def on_resize(self) -> None:
         self.query_one(TopBar).show(self.session.store.last)
 
-    async def on_store_looked(self, event: StoreLooked) -> None:
-        if event.look != self._seen:
-            await self._apply_look(event.look)
+    async def take_look(self, look: Look) -> None:
+        """Called by the app, when it has read the store's state, of the screen that is shown."""
+        if look != self._seen:
+            await self._apply_look(look)
         if self.has_body:
             self.store_looked()
 

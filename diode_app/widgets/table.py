@@ -130,6 +130,7 @@ class PagedTable(Actions, Vertical):
     def on_mount(self) -> None:
         # The colours of the theme are in the cells.
         self.app.theme_changed_signal.subscribe(self, lambda _: self.grid.show_page(self.page))
+        self.watch(self.grid, "left_out", self._write_foot)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -151,10 +152,6 @@ class PagedTable(Actions, Vertical):
 
     def set_columns(self, columns: Sequence[Column]) -> None:
         self.grid.set_columns(columns)
-        self._write_foot()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._write_foot)
 
     # Reading
 
@@ -242,10 +239,6 @@ class PagedTable(Actions, Vertical):
         event.stop()
         self.refresh_bindings()  # what can be done depends on the row
         self.post_message(self.Pointed(self, event.key))
-
-    def on_page_grid_shifted(self, event: PageGrid.Shifted) -> None:
-        event.stop()
-        self._write_foot()
 
     # Filter, order, pages
 
