@@ -73,9 +73,6 @@ class _Words(dict[str, object]):
             return name.upper()
         return shlex.join(value) if isinstance(value, tuple) else shlex.quote(str(value))
 
-    def __missing__(self, name: str) -> str:
-        return name.upper()
-
 
 class Actions:
     """A mixin before a Textual class: its `ACTIONS` become key bindings."""

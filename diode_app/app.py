@@ -30,7 +30,7 @@ from diode_app.data.store_access import Condition, StoreAccess
 from diode_app.keys import KeyHandled, Keys
 from diode_app.links import Link, link_to, page_of
 from diode_app.notifications import RESTORE_TITLE, SAVE_TITLE, RunNotifier, describe_end
-from diode_app.screens.base import DiodeScreen, StoreLooked
+from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import APP_ACTIONS, ASIDE, PLACES, Place, modules
 from diode_app.session import Session
 from diode_app.settings import Settings, SettingsError
@@ -181,7 +181,7 @@ class DiodeApp(Actions, App[None]):
         # A screen that another one covers is told when it is in front again: for each message to
         # such a screen Textual would paint the whole terminal anew.
         if isinstance(self.screen, DiodeScreen):
-            self.screen.post_message(StoreLooked(look))
+            self.screen.call_later(self.screen.take_look, look)
         if not self._preloads:
             self._preloads = True
             self.run_worker(self._work_ahead(), group="preloading", exit_on_error=False)

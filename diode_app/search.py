@@ -109,16 +109,16 @@ class Everything(Provider):
         return wanted
 
     @property
-    def _diode_app(self) -> Any:  # its module imports this one
+    def _dashboard(self) -> Any:  # its module imports this one
         return self.app
 
     @property
     def _session(self) -> Session:
-        session: Session = self._diode_app.session
+        session: Session = self._dashboard.session
         return session
 
     def _open(self, link: Link) -> Callable[[], Any]:
-        return partial(self._diode_app.open_link, link)
+        return partial(self._dashboard.open_link, link)
 
     def _runs(self, store: Store) -> list[Found]:
         found: list[Found] = []
@@ -176,7 +176,7 @@ class Everything(Provider):
             yield Found(words, "Open this program.", self._open(Link("programs", row.key)))
 
     def _themes(self) -> Iterable[Found]:
-        use = self._diode_app.change_settings
+        use = self._dashboard.change_settings
         for name in NAMES:
             yield Found(f"theme {name}", "Use these colours.", partial(use, theme=name))
 

@@ -109,19 +109,14 @@ def moment(value: datetime | None) -> str:
     which the store has and queries use."""
     if value is None:
         return NONE
-    here = f"{local(value):%Y-%m-%d %H:%M:%S %Z}"
+    here = f"{value.astimezone():%Y-%m-%d %H:%M:%S %Z}"
     utc = f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S UTC}"
     return here if here == utc else f"{here} ({utc})"
 
 
-def local(value: datetime) -> datetime:
-    """Return the time in the local time zone."""
-    return value.astimezone()
-
-
 def minute(written: str) -> str:
     """Return a time in ISO 8601 to the minute, in the local time."""
-    return f"{local(datetime.fromisoformat(written)):%Y-%m-%d %H:%M}"
+    return f"{datetime.fromisoformat(written).astimezone():%Y-%m-%d %H:%M}"
 
 
 def zone() -> str:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TypeVar
 
 from diode_engine.errors import DiodeError
@@ -20,29 +21,17 @@ async def in_thread(work: Callable[[], T], name: str = "work") -> T:
     """Do the work in a new thread and return its result, or raise its error. The
     thread is a daemon: where the caller is cancelled or the process ends, neither waits for it
     (asyncio's own threads are joined when a loop closes)."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():  # the caller was cancelled
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # the work goes on where the caller is cancelled
 
     def run() -> None:
-        result: T | None = None
-        failed: BaseException | None = None
         try:
-            result = work()
+            future.set_result(work())
         except BaseException as error:  # noqa: BLE001  # it is raised where it is awaited
-            failed = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(settle, result, failed)
+            future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(future)
 
 
 class CommandError(DiodeError):

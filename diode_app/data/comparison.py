@@ -160,7 +160,7 @@ def _facts(store: Store, run: int) -> dict[str, Any]:
         **{f"setting {name.replace('_', ' ').replace('.', ' ')}": value
            for name, value in flatten(status.run.spec).items()},
         "seconds": round(status.seconds),
-        f"started, {text.zone()}": f"{text.local(status.run.started):%Y-%m-%d %H:%M:%S}",
+        f"started, {text.zone()}": f"{status.run.started.astimezone():%Y-%m-%d %H:%M:%S}",
         "host": None if status.run.process is None else status.run.process.host,
         "started by": status.run.user,
         "tags": " ".join(status.run.tags),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,11 +45,13 @@ def model_view(store: Store | None, folder: str) -> ModelView:
     changes = [(event, slug) for slug in model.slugs for event in registry.history(slug)
                if model.reference_on(slug) in (event.model, event.before)]  # fmt: skip
     changes.sort(key=lambda change: change[0].at)
+    steps = () if entry.manifest is None else _steps(store, entry, entry.manifest)
     return ModelView(
         entry=entry,
         facts=facts(entry),
         card="" if entry.manifest is None else registry.card(entry.model, entry.facts),
-        lineage=() if entry.manifest is None else _number(_steps(store, entry, entry.manifest)),
+        # With a number: several may lead to the same place.
+        lineage=tuple(replace(step, key=f"{i}:{step.key}") for i, step in enumerate(steps)),
         gates={slug: _verdict(gate) for slug, gate in found.items() if gate is not None},
         history=tuple(
             (
@@ -67,11 +69,6 @@ def _verdict(given: Mapping[str, Any]) -> GateVerdict | None:
     except RecordError:
         return None
     return verdict
-
-
-def _number(steps: Iterable[Row]) -> tuple[Row, ...]:
-    """Number the rows of the lineage: several may lead to the same place."""
-    return tuple(replace(step, key=f"{i}:{step.key}") for i, step in enumerate(steps))
 
 
 def _steps(store: Store | None, entry: ModelEntry, m: Manifest) -> Iterator[Row]:

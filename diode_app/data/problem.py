@@ -141,12 +141,23 @@ def _view(
     ]
     takers.append((_SIGNS[ROOFLINE], ROOFLINE, _least(base), None))
 
+    columns = measured_columns(tuple(model.reference for model in answers))
     shown = []
     for i, c in enumerate(found):
-        signs = " ".join(sign for sign, _, at, _ in takers if at == i)
         predicted = {m.reference: float(a.prediction.predicted_us[i]) for m, a in answers.items()}
-        kind = "library" if extern[i] else "DEFAULT" if space[i] else ""
-        shown.append(_row(i + 1, c, row, signs, kind, predicted, float(base[i])))
+        why = _failures(c)
+        record: dict[str, Any] = {
+            **c.to_dict(row.best_us),
+            "rank": i + 1,
+            "candidate": short(c.candidate),
+            **{f"{name} us": known_us(us) for name, us in predicted.items()},
+            **{f"{name} error": _error(us, c.time_us) for name, us in predicted.items()},
+            "roofline_us": known_us(float(base[i])),
+            "space": "library" if extern[i] else "DEFAULT" if space[i] else "",
+            "taken by": " ".join(sign for sign, _, at, _ in takers if at == i),
+            "why": why,
+        }
+        shown.append(make_row(c.candidate.key, record, columns, {"why": why}))
     timed = int(np.count_nonzero(~np.isnan(times)))  # the failed ones come last
     return ProblemView(
         row=row,
@@ -179,30 +190,6 @@ def in_default(
 def _least(values: Times) -> int | None:
     known = np.flatnonzero(~np.isnan(values))
     return int(known[np.argmin(values[known])]) if len(known) else None
-
-
-def _row(
-    rank: int,
-    c: CandidateRow,
-    row: ProblemRow,
-    signs: str,
-    kind: str,
-    predicted: Mapping[str, float],
-    base: float,
-) -> Row:
-    record: dict[str, Any] = {
-        **c.to_dict(row.best_us),
-        "rank": rank,
-        "candidate": short(c.candidate),
-        **{f"{name} us": known_us(us) for name, us in predicted.items()},
-        **{f"{name} error": _error(us, c.time_us) for name, us in predicted.items()},
-        "roofline_us": known_us(base),
-        "space": kind,
-        "taken by": signs,
-        "why": _failures(c),
-    }
-    shown = {"why": record["why"]}
-    return make_row(c.candidate.key, record, measured_columns(tuple(predicted)), shown)
 
 
 def known_us(value: float) -> float | None:

@@ -113,7 +113,7 @@ def list_programs(store: Store | None, here: Hardware | None) -> tuple[Row, ...]
         run = status.run
         record = {
             "program": f"run {run.id}: {' '.join(run.spec.get('program', ()))}", "kind": FEEDBACK,
-            "created": f"{text.local(run.started):%Y-%m-%d %H:%M}",
+            "created": f"{run.started.astimezone():%Y-%m-%d %H:%M}",
         }  # fmt: skip
         rows.append(make_row(str(Source(run=run.id)), record, PROGRAM_COLUMNS, {}))
     return tuple(rows)

@@ -201,8 +201,7 @@ class StoreAccess:
             elif self.last.condition is Condition.MISSING:
                 return self.last  # it is just being made
             elif self.last.live:  # what was known stays on the screen
-                last = self.last
-                return Look(condition, str(error), last.version, last.runs, last.live)
+                return replace(self.last, condition=condition, why=str(error))
             return Look(condition, str(error))
 
     def _runs(self, store: Store, version: tuple[int, int]) -> Look:

@@ -90,10 +90,9 @@ def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
     plain are written as JSON."""
     names = list(dict.fromkeys(name for record in records for name in record))
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    for record in records:
-        writer.writerow([_plain(record.get(name)) for name in names])
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _plain(value) for name, value in r.items()} for r in records)
     return out.getvalue()
 
 

@@ -15,6 +15,7 @@ from diode_app.data.store_access import Look
 from diode_app.screens.base import DiodeScreen
 from diode_app.widgets.styling import FocusScroll
 from diode_engine import paths
+from diode_engine.plain_text import format_fields
 from diode_engine.version import __version__
 
 _PACKAGES = (
@@ -54,9 +55,7 @@ class AboutScreen(DiodeScreen):
             "python is": sys.executable,
             "hardware": "not known yet" if here is None else str(here),
         }
-        facts |= {name: version for name in _PACKAGES if (version := _version(name))}
-        width = max(map(len, facts))
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
+        return format_fields([*facts.items(), *((name, _version(name)) for name in _PACKAGES)])
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self.report())

@@ -44,7 +44,7 @@ class AskScreen(DiodeScreen):
     ACTIONS = (
         Action("ask.rows", "escape", "List", "From the fields to the candidates."),
         Action("ask.sizes", "m", "Problem", "Type another problem: the operator, the sizes, the "
-               "type, the layouts, and name=value of the rest."),
+               "type, the layouts, and name=value of the rest.", does="focus('#ask-problem')"),
         Action("ask.timings", "d", "Timings", "What was measured on this problem.",
                "diode-engine data show {key} --store={store}"),
         Action("ask.why", "w", "Why", "Why the candidate under the cursor has its place.",
@@ -207,9 +207,6 @@ class AskScreen(DiodeScreen):
     def action_rows(self) -> None:
         self.remove_class("-why")
         self.table.focus_rows()
-
-    def action_sizes(self) -> None:
-        self.query_one("#ask-problem", Input).focus()
 
     def action_why(self) -> None:
         self.toggle_class("-why")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -14,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, Input, Select, Static, TextArea
 
@@ -37,13 +35,6 @@ T = TypeVar("T")
 # What `reader` returns: it reads the store, or None where the store cannot be read.
 Reader = Callable[["Store"], T]
 ReaderIfReady = Callable[["Store | None"], T]
-
-
-@dataclass
-class StoreLooked(Message, bubble=False):
-    """The state of the store was read. Posted to the screen that is shown."""
-
-    look: Look
 
 
 class DiodeScreen(Actions, Screen[None]):
@@ -186,25 +177,10 @@ class DiodeScreen(Actions, Screen[None]):
 
         return await self.session.store.write(start)
 
-    # What the app does: its module imports this one.
-
     @property
-    def _diode_app(self) -> Any:
+    def dashboard(self) -> Any:
+        """The DiodeApp, whose module imports this one."""
         return self.app
-
-    def go_to_place(self, mode: str, given: object) -> None:
-        """Go to a place, whose screen `take`s what is given."""
-        self._diode_app.go_to_place(mode, given)
-
-    def open_run(self, run: int) -> None:
-        self._diode_app.open_run(run)
-
-    def open_model(self, folder: str) -> None:
-        self._diode_app.open_model(folder)
-
-    def change_settings(self, **changes: Any) -> None:
-        """Apply and write these settings."""
-        self._diode_app.change_settings(**changes)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "leave":
@@ -220,7 +196,7 @@ class DiodeScreen(Actions, Screen[None]):
         if self._is_in_field():
             self.set_focus(None)
         else:
-            self._diode_app.action_leave_aside()
+            self.dashboard.action_leave_aside()
 
     def action_back(self) -> None:
         """Close a page."""
@@ -308,9 +284,10 @@ class DiodeScreen(Actions, Screen[None]):
     def on_resize(self) -> None:
         self.query_one(TopBar).show(self.session.store.last)
 
-    async def on_store_looked(self, event: StoreLooked) -> None:
-        if event.look != self._seen:
-            await self._apply_look(event.look)
+    async def take_look(self, look: Look) -> None:
+        """Called by the app, when it has read the store's state, of the screen that is shown."""
+        if look != self._seen:
+            await self._apply_look(look)
         if self.has_body:
             self.store_looked()
 

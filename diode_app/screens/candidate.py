@@ -74,7 +74,7 @@ class CandidateScreen(TabbedScreen):
         self.query_one("#predictions", PagedTable).show_rows(snapshot.predictions)
 
     def action_copy(self) -> None:
-        self._diode_app.copy(json.dumps(self._asked[1].to_dict()))
+        self.dashboard.copy(json.dumps(self._asked[1].to_dict()))
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         if event.table.what == "timings":
@@ -82,4 +82,4 @@ class CandidateScreen(TabbedScreen):
 
     def action_run(self) -> None:
         if (row := self.query_one("#timings", PagedTable).pointed_row) is not None:
-            self.open_run(int(row.record["run"]))
+            self.dashboard.open_run(int(row.record["run"]))

@@ -113,7 +113,7 @@ class CommandScreen(DiodeScreen):
             return None
         run = await self.start_run(self.COMMAND, spec)
         self.form.focus_rows()  # who comes back is in no field, so that letters are keys
-        self.open_run(run)
+        self.dashboard.open_run(run)
         return f"Run {run} has started; it continues when you leave."
 
     def action_defaults(self) -> None:

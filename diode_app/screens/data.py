@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from textual.app import ComposeResult
@@ -21,7 +21,6 @@ from diode_app.data.problems import (
     problems_page,
     row_of,
 )
-from diode_app.data.tables import Column, pick
 from diode_app.screens.base import Reader
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
@@ -51,6 +50,7 @@ class DataScreen(FilteredList):
 
     MODE = "data"
     COLUMNS = "problem_columns"
+    ALL_COLUMNS = PROBLEM_COLUMNS
     ACTIONS = (
         Action("data.open", "enter", "Open", "The page of this problem.",
                "diode-engine data show {problem} --store={store}", footer=False),
@@ -103,13 +103,6 @@ class DataScreen(FilteredList):
             "GPUs.",
             _NEXT, id="data-empty",
         )  # fmt: skip
-
-    def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
-        return pick(PROBLEM_COLUMNS, names)
-
-    def reload(self) -> None:
-        super().reload()
-        self.table.reload()
 
     def reader(self) -> Reader[tuple[bool, dict[str, list[str]]]]:
         def read(store: Store) -> tuple[bool, dict[str, list[str]]]:
@@ -181,7 +174,7 @@ class DataScreen(FilteredList):
             return
         row = await self.session.store.read(lambda store: row_of(store, *parse_key(key)))
         if row is not None:
-            self.go_to_place("ask", (row.problem, row.environment.hardware))
+            self.dashboard.go_to_place("ask", (row.problem, row.environment.hardware))
 
     @acts(writes=True)
     async def action_export_dataset(self) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from diode_app.actions import Action
-from diode_app.data.tables import Column
+from diode_app.data.tables import Column, pick
 from diode_app.screens.base import DiodeScreen
 from diode_app.settings import COLUMNS
 from diode_app.widgets.modals import Choose, Prompt
@@ -48,7 +48,7 @@ class QueryScreen(DiodeScreen):
             known[name] = f"{self.MODE} {query}"
         elif known.pop(name, None) is None:
             return f"There is no filter {name}."
-        self.change_settings(filters=known)
+        self.dashboard.change_settings(filters=known)
         return f"The filter {name} is {'kept: : finds it' if query else 'forgotten'}."
 
 
@@ -80,22 +80,23 @@ class ListScreen(DiodeScreen):
 
 class FilteredList(ListScreen, QueryScreen):
     """A mixin for the screen of a place with one list. `COLUMNS` is the setting with the names of
-    its columns."""
+    the columns that it shows, of `ALL_COLUMNS`."""
 
     COLUMNS: ClassVar[str]
-
-    def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
-        """Return the columns of these names."""
-        raise NotImplementedError
+    ALL_COLUMNS: ClassVar[Sequence[Column]]
 
     @property
     def columns(self) -> Sequence[Column]:
         """The columns that the settings name."""
-        return self.make_columns(getattr(self.session.settings, self.COLUMNS))
+        return pick(self.ALL_COLUMNS, getattr(self.session.settings, self.COLUMNS))
 
     @property
     def query_text(self) -> str:
         return self.table.query_now.filter
+
+    def reload(self) -> None:
+        super().reload()
+        self.table.reload()
 
     def take(self, given: str) -> None:
         """List what this query matches."""
@@ -106,5 +107,5 @@ class FilteredList(ListScreen, QueryScreen):
         now = getattr(self.session.settings, self.COLUMNS)
         dialog = Choose("Columns of the list", COLUMNS[self.COLUMNS], now)
         if chosen := await self.app.push_screen_wait(dialog):
-            self.change_settings(**{self.COLUMNS: chosen})
-            self.table.set_columns(self.make_columns(chosen))
+            self.dashboard.change_settings(**{self.COLUMNS: chosen})
+            self.table.set_columns(self.columns)

@@ -53,7 +53,7 @@ class Help(Actions, ModalScreen[None]):
 
     HELP_TITLE = "Help"
     ACTIONS = (
-        Action("help.close", "escape", "Close", "Back to the screen."),
+        Action("help.close", "escape", "Close", "Back to the screen.", does="dismiss"),
         *(
             Action(f"help.{key}", key, label, f"{label} in the help.", footer=False,
                    does=f"scroll('{way}')")
@@ -86,7 +86,7 @@ class Help(Actions, ModalScreen[None]):
             yield Input(placeholder="Search: a key, a column, a word", compact=True)
             yield VerticalScroll(can_focus=False)
             yield DialogKeys(
-                ("Escape closes it", "close"), ("↑ ↓ move it", None), ("letters search", None),
+                ("Escape closes it", "dismiss"), ("↑ ↓ move it", None), ("letters search", None),
                 id="help-foot",
             )  # fmt: skip
 
@@ -123,9 +123,6 @@ class Help(Actions, ModalScreen[None]):
         if not any(texts):
             texts[0] = Content("Nothing here has these words: no key, no action and no column.")
         return texts
-
-    def action_close(self) -> None:
-        self.dismiss()
 
     def action_scroll(self, way: str) -> None:
         getattr(self.query_one(VerticalScroll), f"scroll_{way}")(animate=False)

@@ -118,7 +118,7 @@ class HomeScreen(DiodeScreen):
 
     def action_run(self) -> None:
         if self._run is not None:
-            self.open_run(self._run)
+            self.dashboard.open_run(self._run)
 
     def store_looked(self) -> None:
         # Only after the figures: torch's import would take the time that the start needs.

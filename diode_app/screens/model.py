@@ -125,11 +125,11 @@ class ModelScreen(TabbedScreen, ModelActions):
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         _, leads, where = event.key.split(":", 2)
         if leads == RUN:
-            self.open_run(int(where))
+            self.dashboard.open_run(int(where))
         elif leads == MODEL:
-            self.open_model(where)
+            self.dashboard.open_model(where)
         elif leads == DATA:
-            self.go_to_place("data", where)
+            self.dashboard.go_to_place("data", where)
         else:
             self.notify("There is no page for this: it is not in the store.")
 

@@ -107,7 +107,7 @@ class ModelsScreen(ListScreen, ModelActions):
     # Actions
 
     def open(self, key: str) -> None:
-        self.open_model(key)
+        self.dashboard.open_model(key)
 
     @acts(writes=True)
     async def action_import_model(self) -> str | None:

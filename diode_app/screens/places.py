@@ -3,8 +3,8 @@ small letters are for actions on it."""
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any
 
 from diode_app.actions import Action
@@ -23,8 +23,7 @@ class Place:
 
     def load(self) -> Any:
         """Return the screen's class; it is made with a session."""
-        module, _, name = self.target.partition(":")
-        return getattr(importlib.import_module(module), name)
+        return resolve_name(self.target)
 
     @property
     def action(self) -> Action:
@@ -102,8 +101,5 @@ def modules() -> list[str]:
 def sections() -> list[tuple[str, tuple[Action, ...]]]:
     """(title, actions) of everything that has actions; imports all screens."""
     parts = [(place.title, place.load()) for place in PLACES]
-    for target in (*PAGES, *WIDGETS):
-        module, _, name = target.partition(":")
-        part = getattr(importlib.import_module(module), name)
-        parts.append((part.HELP_TITLE, part))
+    parts += [(part.HELP_TITLE, part) for part in map(resolve_name, (*PAGES, *WIDGETS))]
     return [(title, part.ACTIONS) for title, part in parts if part.ACTIONS]

@@ -182,7 +182,9 @@ class ProblemScreen(TabbedScreen):
 
     def action_choose(self) -> None:
         if self._view is not None:
-            self.go_to_place("ask", (self._view.problem, self._view.row.environment.hardware))
+            self.dashboard.go_to_place(
+                "ask", (self._view.problem, self._view.row.environment.hardware)
+            )
 
     def action_environment(self) -> None:
         if self._view is None or len(self._view.environments) < 2:

@@ -199,7 +199,7 @@ class ProgramScreen(DiodeScreen):
         view, program = self._view, self._program
         if view is not None and view.product.problem is not None and program is not None:
             hardware = None if program.model is None else program.model.hardware
-            self.go_to_place("ask", (view.product.problem, hardware))
+            self.dashboard.go_to_place("ask", (view.product.problem, hardware))
 
     def action_back(self) -> None:
         """Go back to the list of products, or else close the page."""
@@ -230,7 +230,7 @@ class ProgramScreen(DiodeScreen):
 
     @acts(writes=True)
     async def action_collect(self) -> None:
-        self.go_to_place("collect", {"file": await self._write_listed()})
+        self.dashboard.go_to_place("collect", {"file": await self._write_listed()})
 
     @acts(writes=True)
     async def action_tune(self) -> str | None:
@@ -243,7 +243,7 @@ class ProgramScreen(DiodeScreen):
             return None
         shapes = [await self._write_listed()]
         run = await self.start_run("tune", {"minutes": _MINUTES, "shapes": shapes})
-        self.open_run(run)
+        self.dashboard.open_run(run)
         return f"Run {run} has started; it continues when you leave."
 
     @acts()
@@ -260,13 +260,10 @@ class ProgramScreen(DiodeScreen):
         question = "Compare these choices with those of"
         chosen = await self.app.push_screen_wait(PickOne(question, names))
         if chosen is not None:
-            self._compare(named[chosen][1])
-
-    def _compare(self, beside: Model | Program | None) -> None:
-        self._beside = beside
-        self._answers = {}
-        self._list()
-        self._ask_next()
+            self._beside = named[chosen][1]
+            self._answers = {}
+            self._list()
+            self._ask_next()
 
 
 # In words

@@ -189,7 +189,7 @@ class RunScreen(TabbedScreen, RunActions):
         return may
 
     def action_report(self) -> None:
-        self.go_to_place("validate", self._run)
+        self.dashboard.go_to_place("validate", self._run)
 
     def action_log_scale(self) -> None:
         self._log_scale = not self._log_scale
@@ -205,7 +205,7 @@ class RunScreen(TabbedScreen, RunActions):
     def action_model(self) -> None:
         assert self._view is not None
         assert self._view.trained is not None
-        self.open_model(self._view.trained.folder)
+        self.dashboard.open_model(self._view.trained.folder)
 
     def action_validate(self) -> None:
         assert self._view is not None

@@ -113,7 +113,7 @@ class RunActions(Labels):
             return None
         start = repeat if is_done else resume
         started = await self.session.store.write(lambda store: start(store, run).id)
-        self.open_run(started)
+        self.dashboard.open_run(started)
         return f"Run {started} {'does the same as' if is_done else 'continues'} run {run}."
 
     def action_tag(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,8 @@ from diode_app.data.filters import suggestions
 from diode_app.data.run_columns import RUN_COLUMNS
 from diode_app.data.run_results import RunReader, outcome
 from diode_app.data.runs import RunPreview, run_preview, runs_page
-from diode_app.data.tables import Column, Page, PageQuery, pick
-from diode_app.screens.base import Reader
+from diode_app.data.tables import Page, PageQuery
+from diode_app.screens.base import DiodeScreen, Reader
 from diode_app.screens.compare import CompareRunsScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
@@ -49,6 +49,7 @@ class RunsScreen(FilteredList, RunActions):
 
     MODE = "runs"
     COLUMNS = "run_columns"
+    ALL_COLUMNS = tuple(replace(c, sign=_sign) if c.key == "mark" else c for c in RUN_COLUMNS)
     ACTIONS = (
         Action("runs.open", "enter", "Open", "The page of this run.",
                "diode-engine runs show {run} --store={store}", footer=False),
@@ -103,19 +104,11 @@ class RunsScreen(FilteredList, RunActions):
     def run_record(self) -> Mapping[str, Any] | None:
         return self.record or None
 
-    def reload(self) -> None:
-        super().reload()
-        self.table.reload()
-
     def _page(self, store: Store, query: PageQuery) -> Page:
         marks = {run: f"{_MARKED}{colour}" for run, colour in dict(self._marks).items()}
         if self._pinned is not None:
             marks[self._pinned] = f"{_PINNED}0"
         return runs_page(store, query, marks, self._known)
-
-    def make_columns(self, names: Sequence[str]) -> Sequence[Column]:
-        columns = pick(RUN_COLUMNS, names)
-        return [replace(c, sign=_sign) if c.key == "mark" else c for c in columns]
 
     # The preview
 
@@ -165,7 +158,7 @@ class RunsScreen(FilteredList, RunActions):
         return self._marks.get(run, _POINTED)
 
     def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
-        super().reload()  # the preview alone
+        DiodeScreen.reload(self)  # the preview alone
 
     def values(self) -> Mapping[str, object]:
         return {**super().values(), "filter": self.table.query_now.filter or None}
@@ -173,7 +166,7 @@ class RunsScreen(FilteredList, RunActions):
     # Actions
 
     def open(self, key: str) -> None:
-        self.open_run(int(key))
+        self.dashboard.open_run(int(key))
 
     def action_mark(self) -> None:
         if (run := self.run) is None:

@@ -71,7 +71,7 @@ class SettingsScreen(DiodeScreen):
         name = str(event.field.name)
         value = read_value(name, event.value)
         if value != getattr(self.session.settings, name):
-            self.change_settings(**{name: value})
+            self.dashboard.change_settings(**{name: value})
 
     def _check(self, name: str, given: str) -> str | None:
         try:

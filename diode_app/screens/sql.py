@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -37,7 +38,8 @@ class SqlScreen(QueryScreen):
         Action("sql.run", "ctrl+g", "Run", "Answer the statement. It can write nothing, and ends "
                "after ten seconds or a thousand rows.",
                "diode-engine db query {statement} --store={store}"),
-        Action("sql.edit", "n", "Edit", "To the statement; Escape leaves it."),
+        Action("sql.edit", "n", "Edit", "To the statement; Escape leaves it.",
+               does="focus('TextArea')"),
         Action("sql.plot", "v", "Plot", "The answer's numbers over the first of them, or the "
                "table again."),
         Action("sql.earlier", "p", "Earlier", "The statement before."),
@@ -63,7 +65,8 @@ class SqlScreen(QueryScreen):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._asking: Latest[tuple[str, Answer, float]] = Latest(self, self._show, self._complain)
+        complain = partial(self._say, wrong=True)
+        self._asking: Latest[tuple[str, Answer, float]] = Latest(self, self._show, complain)
         self._answer: Answer | None = None
         self._history = session.filter_history.setdefault("sql", [])
 
@@ -133,12 +136,9 @@ class SqlScreen(QueryScreen):
         if self.area.has_focus:
             table.focus_rows()
 
-    def _complain(self, sentence: str) -> None:
-        self._say(f"✗ {sentence}", wrong=True)
-
     def _say(self, sentence: str, *, wrong: bool = False) -> None:
         self.query_one("#sql-says", Static).set_class(wrong, "-wrong")
-        self.put("#sql-says", sentence)
+        self.put("#sql-says", f"✗ {sentence}" if wrong else sentence)
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         if event.table.id == "sql-schema":
@@ -149,14 +149,11 @@ class SqlScreen(QueryScreen):
         row = event.table.pointed_row
         record = {} if row is None else row.record
         if isinstance(run := record.get("run"), int):
-            self.open_run(run)
+            self.dashboard.open_run(run)
         elif isinstance(problem := record.get("problem"), int):
-            self.go_to_place("data", f"id:{problem}")
+            self.dashboard.go_to_place("data", f"id:{problem}")
 
     # Other actions
-
-    def action_edit(self) -> None:
-        self.area.focus()
 
     def action_plot(self) -> None:
         switcher = self.query_one(ContentSwitcher)

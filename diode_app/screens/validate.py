@@ -221,7 +221,7 @@ class ValidateScreen(TabbedScreen):
 
     def action_run(self) -> None:
         if self.report is not None:
-            self.open_run(self.report.run)
+            self.dashboard.open_run(self.report.run)
 
     def on_paged_table_chosen(self, event: PagedTable.Chosen) -> None:
         report = self.report

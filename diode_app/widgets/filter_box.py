@@ -46,8 +46,8 @@ class FilterBox(VerticalGroup):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "All rows"),
-        Binding("up", "earlier", "Earlier"),
-        Binding("down", "later", "Later", show=False),
+        Binding("up", "go_back(1)", "Earlier"),
+        Binding("down", "go_back(-1)", "Later", show=False),
     ]
 
     @dataclass
@@ -105,13 +105,8 @@ class FilterBox(VerticalGroup):
         self._at = 0
         self.post_message(self.Submitted(asked))
 
-    def action_earlier(self) -> None:
-        self._go_back(1)
-
-    def action_later(self) -> None:
-        self._go_back(-1)
-
-    def _go_back(self, steps: int) -> None:
+    def action_go_back(self, steps: int) -> None:
+        """Show an earlier text, or with negative steps a later one."""
         self._at = min(max(0, self._at + steps), len(self._history))
         entry = self.query_one(Input)
         entry.value = self._history[-self._at] if self._at else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from diode_app.data.background import in_thread
 from diode_app.data.runs import LOG_BYTES
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.styling import set_text
+from diode_app.widgets.work import Latest
 from diode_engine.runs import Tail
 
 _MAX_LINES = 5000
@@ -42,7 +44,7 @@ class LogPane(Actions, Vertical):
         self._tail: Tail | None = None
         self._text = ""
         self._wanted = ""
-        self._reading = False
+        self._reading: Latest[str] = Latest(self, self._append, self._say)
 
     def compose(self) -> ComposeResult:
         yield _Search("text to look for; Escape shows all lines")
@@ -60,22 +62,15 @@ class LogPane(Actions, Vertical):
         """Read what has been written to the file since the last time."""
         if path != self._path:
             self._path, self._text = path, ""
+            self._reading.drop()
             self._tail = None if path is None else Tail(path, last=LOG_BYTES)
             self.query_one(Log).clear()
         self._tell()
-        if self._tail is not None and not self._reading:
-            self.run_worker(
-                self._read(self._tail), group="log", description=f"reads {path}",
-                exit_on_error=False,
-            )  # fmt: skip
+        if self._tail is not None:
+            self._reading.do(partial(in_thread, self._tail.read, "log"), again=True)
 
-    async def _read(self, tail: Tail) -> None:
-        self._reading = True
-        try:
-            new = await in_thread(tail.read, "log")
-        finally:
-            self._reading = False
-        if not new or tail is not self._tail:
+    def _append(self, new: str) -> None:
+        if not new:
             return
         # A progress bar returns to the start of its line; the last of it counts.
         new = "\n".join(line.rpartition("\r")[2] for line in new.split("\n"))
@@ -102,7 +97,10 @@ class LogPane(Actions, Vertical):
             says = f"following {self._path}, unless you scroll up"
             if self._wanted:
                 says = f"lines with {self._wanted!r} · {says}"
-        set_text(self.query_one("#log-says", Static), says)
+        self._say(says)
+
+    def _say(self, sentence: str) -> None:
+        set_text(self.query_one("#log-says", Static), sentence)
 
     def action_search(self) -> None:
         self.query_one(FilterBox).open()

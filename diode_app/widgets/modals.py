@@ -24,7 +24,7 @@ from diode_engine.errors import DiodeError
 T = TypeVar("T")
 _LEAVING = ("n", "escape")
 _TAKES_SECONDS = 0.3  # at most, for which keys wait while a line is written
-_TAKES, _LEAVES = ("Enter takes it", "take"), ("Escape leaves everything as it is", "leave")
+_TAKES, _LEAVES = ("Enter takes it", "take"), ("Escape leaves everything as it is", "dismiss")
 
 
 class DialogKeys(Static):
@@ -60,7 +60,7 @@ class Dialog(Actions, ModalScreen[T]):
     }
     """
     ACTIONS: tuple[Action, ...] = (
-        Action("dialog.leave", "escape", "Leave", "Back to the screen."),
+        Action("dialog.leave", "escape", "Leave", "Back to the screen.", does="dismiss"),
     )
 
     def __init__(self, title: str = "") -> None:
@@ -77,9 +77,6 @@ class Dialog(Actions, ModalScreen[T]):
         """The widgets below the title."""
         yield from ()
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
-
 
 class Confirm(Dialog[bool]):
     """A question before something starts, or before something that cannot be undone. The result is
@@ -87,8 +84,8 @@ class Confirm(Dialog[bool]):
     leave it count."""
 
     ACTIONS = (
-        Action("confirm.yes", "y", "Yes", "Do it."),
-        Action("confirm.no", "n,escape", "No", "Leave it."),
+        Action("confirm.yes", "y", "Yes", "Do it.", does="dismiss(True)"),
+        Action("confirm.no", "n,escape", "No", "Leave it.", does="dismiss(False)"),
     )
     AUTO_FOCUS = "#no"
 
@@ -102,8 +99,9 @@ class Confirm(Dialog[bool]):
     def content(self) -> ComposeResult:
         yield Static(self._question, markup=False)
         with Grid(classes="buttons"):
-            yield Button(Content(f"{self._yes} (y)"), variant="error", id="yes", compact=True)
-            yield Button(Content(f"{self._no} (n)"), id="no", compact=True)
+            yes, no = Content(f"{self._yes} (y)"), Content(f"{self._no} (n)")
+            yield Button(yes, variant="error", action="screen.dismiss(True)", compact=True)
+            yield Button(no, id="no", action="screen.dismiss(False)", compact=True)
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._accept_keys)
@@ -116,20 +114,13 @@ class Confirm(Dialog[bool]):
             event.stop()
             event.prevent_default()
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        self.dismiss(event.button.id == "yes")
-
-    def action_yes(self) -> None:
-        self.dismiss(True)
-
-    def action_no(self) -> None:
-        self.dismiss(False)
-
 
 class Notice(Dialog[None]):
     """A text to read, until it is closed."""
 
-    ACTIONS = (Action("notice.leave", "escape,enter,q", "Close", "Back to the screen."),)
+    ACTIONS = (
+        Action("notice.leave", "escape,enter,q", "Close", "Back to the screen.", does="dismiss"),
+    )
 
     def __init__(self, title: str, words: str | Content) -> None:
         super().__init__(title)
@@ -139,10 +130,7 @@ class Notice(Dialog[None]):
         with VerticalScroll():
             yield Static(self._words, markup=False)
         with Grid(classes="buttons"):
-            yield Button("Close", compact=True)
-
-    def on_button_pressed(self) -> None:
-        self.action_leave()
+            yield Button("Close", action="screen.dismiss", compact=True)
 
 
 class ErrorDialog(Notice):
@@ -164,7 +152,7 @@ class Working(Dialog[None]):
 
     def content(self) -> ComposeResult:
         yield Static(id="working-for", markup=False)
-        yield DialogKeys(("Escape: it continues, and you are told when it is done", "leave"))
+        yield DialogKeys(("Escape: it continues, and you are told when it is done", "dismiss"))
 
     def on_mount(self) -> None:
         self._show_time()
@@ -265,12 +253,9 @@ class Choose(Dialog[tuple[str, ...] | None]):
     def content(self) -> ComposeResult:
         yield SelectionList[str](*((name, name, name in self._chosen) for name in self._names))
         yield DialogKeys(
-            ("Space chooses", None), ("Tab and Enter takes", "take"), ("Escape leaves", "leave")
+            ("Space chooses", None), ("Tab and Enter takes", "take"), ("Escape leaves", "dismiss")
         )
-        yield Button("Use these", compact=True)
-
-    def on_button_pressed(self) -> None:
-        self.action_take()
+        yield Button("Use these", action="screen.take", compact=True)
 
     def action_take(self) -> None:
         chosen = self.query_one(SelectionList).selected

@@ -17,6 +17,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size, Spacing
 from textual.message import Message
+from textual.reactive import var
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -94,8 +95,7 @@ class PageGrid(ScrollView, can_focus=True):
     class HeadingChosen(Pointed):
         pass
 
-    class Shifted(Message):
-        """Other columns are shown."""
+    left_out = var(0)  # how many columns there is no room for
 
     def __init__(
         self, columns: Sequence[Column], sorted_by: tuple[str | None, bool], *, wraps: bool
@@ -120,11 +120,6 @@ class PageGrid(ScrollView, can_focus=True):
     @property
     def row_count(self) -> int:
         return len(self._page.rows)
-
-    @property
-    def left_out(self) -> int:
-        """How many columns there is no room for."""
-        return len(self.all_columns) - len(self.columns)
 
     @property
     def pointed(self) -> str | None:
@@ -191,6 +186,7 @@ class PageGrid(ScrollView, can_focus=True):
         least = [min(self._widest[column.key], most) + 2 * _PAD for column in self.all_columns]
         edge = room + self.styles.scrollbar_size_vertical
         self.columns = fit_columns(self.all_columns, least, room, edge, skip=self._shift)
+        self.left_out = len(self.all_columns) - len(self.columns)
         self._widths = [self._widest[column.key] for column in self.columns]
         if self._wraps:
             self._widths = share_width(self._widths, room - 2 * _PAD * len(self._widths))
@@ -284,7 +280,6 @@ class PageGrid(ScrollView, can_focus=True):
         if self._shift > 0 if columns < 0 else (more or is_cut) and self._shift < most:
             self._shift += columns
             self.show_page(self._page)
-            self.post_message(self.Shifted())
 
     def action_move_page(self, pages: int) -> None:
         self.point(self.cursor_row + pages * max(1, self.size.height - 1))

@@ -42,7 +42,6 @@ class PlotCanvas(PlotextPlot):
     class Pointed(Message):
         """The mouse points at this place on the x axis; None: at none."""
 
-        canvas: PlotCanvas
         place: float | None
 
     frame: Frame | None = None
@@ -64,14 +63,14 @@ class PlotCanvas(PlotextPlot):
     def on_mouse_move(self, event: events.MouseMove) -> None:
         left, right = self._across
         if self.frame is None or not left < event.x < right:
-            self.post_message(self.Pointed(self, None))
+            self.post_message(self.Pointed(None))
             return
         low, high = self.frame.x_ends
         width = max(1, right - left - 2)
-        self.post_message(self.Pointed(self, low + (event.x - left - 1) / width * (high - low)))
+        self.post_message(self.Pointed(low + (event.x - left - 1) / width * (high - low)))
 
     def on_leave(self) -> None:
-        self.post_message(self.Pointed(self, None))
+        self.post_message(self.Pointed(None))
 
 
 class PlotPanel(Vertical):
@@ -93,6 +92,10 @@ class PlotPanel(Vertical):
             canvas.at = None
         canvas.refresh()
         self._tell()
+
+    def on_plot_canvas_pointed(self, event: PlotCanvas.Pointed) -> None:
+        event.stop()
+        self.point(event.place)
 
     def point(self, place: float | None) -> None:
         """Put the crosshair at this place on the x axis."""
@@ -148,10 +151,12 @@ class Plot(Actions, Vertical):
 
     HELP_TITLE = "On a plot"
     ACTIONS = (
-        Action("plot.forward", "right", "Values", "The values of all curves at the next point."),
-        Action("plot.backward", "left", "Values back", "At the point before.", footer=False),
+        Action("plot.forward", "right", "Values", "The values of all curves at the next point.",
+               does="step(True)"),
+        Action("plot.backward", "left", "Values back", "At the point before.", footer=False,
+               does="step(False)"),
         Action("plot.export", "e", "Export", "Numbers as CSV, or the screen as SVG.", writes=True),
-    )
+    )  # fmt: skip
     can_focus = True
     DEFAULT_CSS = """
     Plot {
@@ -231,19 +236,9 @@ class Plot(Actions, Vertical):
 
     # The crosshair
 
-    def on_plot_canvas_pointed(self, event: PlotCanvas.Pointed) -> None:
-        event.stop()
+    def action_step(self, forwards: bool) -> None:
         for panel in self.query(PlotPanel):
-            if panel.canvas is event.canvas:
-                panel.point(event.place)
-
-    def action_forward(self) -> None:
-        for panel in self.query(PlotPanel):
-            panel.step(True)
-
-    def action_backward(self) -> None:
-        for panel in self.query(PlotPanel):
-            panel.step(False)
+            panel.step(forwards)
 
     # As a file
 

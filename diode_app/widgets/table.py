@@ -68,8 +68,10 @@ class PagedTable(Actions, Vertical):
         Action("table.all-rows", "escape", "All rows", "Remove the filter."),
         Action("table.sort", "s", "Sort", "Choose the column to sort by."),
         Action("table.reverse", "o", "Reverse", "Reverse the order.", footer=False),
-        Action("table.next-page", "right_square_bracket", "Next page", "The next rows."),
-        Action("table.previous-page", "left_square_bracket", "Page before", "The rows before."),
+        Action("table.next-page", "right_square_bracket", "Next page", "The next rows.",
+               does="turn(1)"),
+        Action("table.previous-page", "left_square_bracket", "Page before", "The rows before.",
+               does="turn(-1)"),
         Action("table.count", "number_sign", "Count", "Count all rows that the filter matches by "
                "their value of a column, with the medians of the other columns; Enter lists the "
                "rows of one value.", footer=False),
@@ -128,6 +130,7 @@ class PagedTable(Actions, Vertical):
     def on_mount(self) -> None:
         # The colours of the theme are in the cells.
         self.app.theme_changed_signal.subscribe(self, lambda _: self.grid.show_page(self.page))
+        self.watch(self.grid, "left_out", self._write_foot)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -149,10 +152,6 @@ class PagedTable(Actions, Vertical):
 
     def set_columns(self, columns: Sequence[Column]) -> None:
         self.grid.set_columns(columns)
-        self._write_foot()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._write_foot)
 
     # Reading
 
@@ -241,10 +240,6 @@ class PagedTable(Actions, Vertical):
         self.refresh_bindings()  # what can be done depends on the row
         self.post_message(self.Pointed(self, event.key))
 
-    def on_page_grid_shifted(self, event: PageGrid.Shifted) -> None:
-        event.stop()
-        self._write_foot()
-
     # Filter, order, pages
 
     def action_filter(self) -> None:
@@ -294,19 +289,13 @@ class PagedTable(Actions, Vertical):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "all_rows":
             return bool(self.query_now.filter)
-        if action == "next_page":
-            return self.query_now.page + 1 < self.pages
-        if action == "previous_page":
-            return self.query_now.page > 0
+        if action == "turn" and isinstance(pages := parameters[0], int):
+            return self.query_now.page + pages in range(self.pages)
         return super().check_action(action, parameters)
 
-    def action_next_page(self) -> None:
-        if self.query_now.page + 1 < self.pages:
-            self.ask(replace(self.query_now, page=self.query_now.page + 1))
-
-    def action_previous_page(self) -> None:
-        if self.query_now.page:
-            self.ask(replace(self.query_now, page=self.query_now.page - 1))
+    def action_turn(self, pages: int) -> None:
+        """Go forwards, or back, by this number of pages."""
+        self.ask(replace(self.query_now, page=self.query_now.page + pages))
 
     # Groups
 

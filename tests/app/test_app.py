@@ -8,20 +8,24 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import fields
 
 import pytest
 from textual.widgets import Input, Static
 from textual.widgets._toast import Toast
 
+from diode_app.actions import clashes
 from diode_app.app import DiodeApp
 from diode_app.data.store_access import Condition
 from diode_app.screens.help import Help
 from diode_app.screens.home import HomeScreen
 from diode_app.screens.places import APP_ACTIONS, PLACES, sections
 from diode_app.screens.runs import RunsScreen
+from diode_app.settings import Settings, load
 from diode_app.widgets.bars import KeyBar
 from diode_app.widgets.filter_box import FilterBox
-from diode_app.widgets.modals import Choose, Confirm, PickOne
+from diode_app.widgets.form import Field
+from diode_app.widgets.modals import Choose, Confirm, Notice, PickOne
 from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.table import PagedTable
 from diode_engine.runs.process import current_process
@@ -93,6 +97,43 @@ async def test_a_locked_store_keeps_what_was_shown(make_app, store, path):
             assert "train" in text_of(app)
         await looked(pilot)
         assert app.session.store.last.ready
+
+
+# Nothing is sent to the terminal while nothing changes, whatever is in front of what
+
+
+async def test_a_look_at_an_unchanged_store_paints_nothing(make_app, store, monkeypatch):
+    store.finish_run(store.start_run("train", {}), RunState.DONE)
+    async with running(make_app(), (120, 40)) as (app, pilot):
+        painted = []
+        display = app._display
+
+        def show(screen, update):
+            painted.append(update)
+            display(screen, update)
+
+        monkeypatch.setattr(app, "_display", show)
+        for keys in ("S", "O", "question_mark", "R", "R n", "R enter", "R enter g",
+                     "R enter question_mark"):  # fmt: skip
+            await press(pilot, *keys.split())
+            await looked(pilot)
+            painted.clear()
+            for _ in range(4):
+                await looked(pilot)
+            assert painted == [], keys
+            await press(pilot, "escape", "H")
+
+
+async def test_what_is_below_a_dialog_is_new_when_the_dialog_is_gone(make_app, store):
+    run = store.start_run("train", {})
+    async with running(make_app(), (120, 40), "R") as (app, pilot):
+        app.push_screen(Notice("One", "moment"))
+        await settled(pilot)
+        store.finish_run(run, RunState.FAILED, "No data.")
+        await looked(pilot)
+        await press(pilot, "escape")
+        await asyncio.sleep(0)
+        assert "failed" in app.screen.table.page.rows[0].cells["state"]
 
 
 # Going about
@@ -175,8 +216,6 @@ async def test_the_keys_are_whole_on_a_small_terminal(make_app, store):
 
 
 async def test_every_action_has_a_method_and_a_key_of_its_own(make_app, store):
-    from diode_app.actions import clashes
-
     actions = [action for _, part in sections() for action in part]
     assert clashes({a.id: a for a in (*APP_ACTIONS, *actions)}.values(), {}) == []
     for place in PLACES:
@@ -218,6 +257,38 @@ async def test_a_setting_is_applied_and_kept(make_app, store, tmp_path):
     assert "# Rows on a page of a table, from 10 to 500." in text
     async with running(again, (160, 40), "R") as (_, pilot):
         assert "x Cancel" in text_of(again)
+
+
+async def test_saved_filters_are_changed_and_their_mistakes_told(make_app, store, tmp_path):
+    async with running(make_app(), (120, 60), "S") as (app, pilot):
+        shown = {field.name for field in app.screen.query(Field)}
+        assert shown == {field.name for field in fields(Settings)}
+        entry = app.screen.query_one("#field-filters Input", Input)
+        for wrong, says in (
+            ("tall", "tall is not a name, ="),
+            ("'tall=models x'", "it must be a place"),
+            ("'tall=data m>>4'", "m>>4"),
+        ):
+            await put(pilot, entry, wrong)
+            assert says in text_of(app)
+            assert not (tmp_path / "dashboard.toml").exists()
+        await put(pilot, entry, "'tall=data op:bmm m>4096' night=\"runs tag:night\"")
+    kept = {"tall": "data op:bmm m>4096", "night": "runs tag:night"}
+    assert dict(load(tmp_path / "dashboard.toml").filters) == kept
+
+
+async def test_what_is_set_elsewhere_is_shown_and_not_lost(make_app, filled, tmp_path):
+    async with running(make_app(), (80, 60), "S") as (app, pilot):
+        await pilot.press("comma", "D")  # another theme
+        await settled(pilot)
+        await press(pilot, "slash", *"op:bmm", "enter", "b", *"mine", "enter", "S")
+        assert app.screen.query_one("#field-theme", Field).value == app.theme
+        entry = app.screen.query_one("#field-filters Input", Input)
+        assert entry.value == "'mine=data op:bmm'"
+        entry.value += " 'night=runs tag:night'"
+        await settled(pilot)
+        await press(pilot, "r", "y")
+    assert set(load(tmp_path / "dashboard.toml").filters) == {"mine", "night"}
 
 
 async def test_settings_that_cannot_be_read_are_told_and_left_alone(make_app, store, tmp_path):
@@ -271,14 +342,13 @@ async def test_a_table_is_exported_whole(make_app, store, tmp_path):
 
 
 async def test_no_torch_and_quick_to_quit(path):
-    """In a process of its own: neither torch nor the database until the store is looked at, and
-    no thread that holds it up, though one waits for ever."""
+    """In a process of its own: no torch, and no thread that holds it up, though one waits for
+    ever."""
     program = f"""
 import asyncio, sys, threading
 from pathlib import Path
 import diode_app.app as app
 from diode_app.data.background import in_thread
-assert not {{"torch", "sqlalchemy", "xgboost"}} & set(sys.modules), "at import"
 made = app.create_app(Path({str(path)!r}), settings_path=Path({str(path) + ".toml"!r}))
 async def main():
     async with made.run_test() as pilot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from dataclasses import replace
 
@@ -23,7 +22,8 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
 from diode_engine.store import Store
 from tests.app.registered import register_model
-from tests.app.waiting import enter, imported, looked, press, running, settled, text_of, toasts
+from tests.app.waiting import enter, looked, press, running, settled, text_of, toasts
+from tests.runs.conftest import wait_for_end
 from tests.training.conftest import ENVIRONMENT, make_timings
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
@@ -162,9 +162,15 @@ async def test_what_needs_timings_is_offered_where_there_are_some(make_app, path
         assert commands == {"List", "Map", "Import"}
         await press(pilot, "w", "x")
         assert isinstance(app.screen, DataScreen)
+        await press(pilot, "T")
+        assert ("start" in _offered(app)) is made  # nothing is started where no store can be read
+        await press(pilot, "H")
+        assert "stats" not in _offered(app)
         with Store.open(path) as store:
             store.import_table(TIMINGS, key="x", spec={})
         await looked(pilot)
+        assert "stats" in _offered(app)
+        await press(pilot, "D")
         assert "40 problems" in text_of(app)
         assert app.screen.table.grid.has_focus
         assert needs <= _offered(app)
@@ -326,14 +332,6 @@ async def test_timings_go_to_a_file_and_come_from_one(make_app, filled, tmp_path
         await enter(pilot, str(file))
         assert any(f"timings are in {file}" in toast for toast in toasts(app))
         await press(pilot, "i")
-        app.screen.query_one(Input).value = str(file)
-        await pilot.press("enter")
-        assert "timings were there before, by run 1" in (await imported(pilot)).message
-
-
-async def test_a_problem_s_candidates_are_exported(make_app, filled, tmp_path):
-    file = tmp_path / "candidates.json"
-    async with running(make_app(), (80, 24), "D", "enter", "e") as (_app, pilot):
         await enter(pilot, str(file))
-    timed = [us for us in _times(0).values() if not np.isnan(us)]
-    assert [c["time_us"] for c in json.loads(file.read_text())] == sorted(timed)
+        wait_for_end(filled.run(app.screen.run).process)
+        assert "timings were there before, by run 1" in filled.run(app.screen.run).message

@@ -22,19 +22,15 @@ async def test_it_is_for_the_screen_and_closes(make_app, store, key):
         assert not app.screen.is_modal
 
 
-async def test_a_search_finds_what_a_column_means_with_its_unit(make_app, store):
+async def test_a_search_finds_columns_and_keys_that_the_user_has_changed(make_app, store, tmp_path):
+    (tmp_path / "dashboard.toml").write_text('[keys]\n"runs.cancel" = "x"\n')
     async with running(make_app(), SIZE, "R", "question_mark") as (app, pilot):
         await press(pilot, *"± pinned")
         says = text_of(app)
         assert "Columns of the runs" in says
         assert "its efficiency minus that of the pinned training" in says
         assert "Stop this run" not in says
+        await put(pilot, app.screen.query_one(Input), "stop this run")
+        assert "x Cancel" in text_of(app)
         await put(pilot, app.screen.query_one(Input), "no such words")
         assert "Nothing here has these words" in text_of(app)
-
-
-async def test_keys_that_the_user_has_changed_are_shown(make_app, store, tmp_path):
-    (tmp_path / "dashboard.toml").write_text('[keys]\n"runs.cancel" = "x"\n')
-    async with running(make_app(), SIZE, "R", "question_mark") as (app, pilot):
-        await press(pilot, *"stop this run")
-        assert "x Cancel" in text_of(app)

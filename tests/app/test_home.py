@@ -11,7 +11,6 @@ import sys
 import pytest
 
 from diode_app.data.overview import model_in_use
-from diode_app.screens.places import sections
 from diode_app.screens.run import RunScreen
 from diode_engine.store import Store
 from tests.app.judged import judge
@@ -41,7 +40,7 @@ FORMS = "from diode_app.widgets.command_form import CommandForm; " + "; ".join(
     ("program", "slow"),
     [
         ("import diode_app.main, diode_app.app, diode_app.screens.home",
-         "plotext diode_engine.core.templates diode_app.data.runs numpy torch sqlalchemy "
+         "plotext diode_engine.core.templates diode_app.data.runs numpy torch sqlalchemy xgboost "
          "diode_app.widgets.table"),
         ("import diode_engine.store", "sqlalchemy.dialects.postgresql"),  # its store is in a file
         (FORMS, "torch"),
@@ -108,13 +107,20 @@ def test_no_colour_is_written(tmp_path, no_color):
 
 
 async def test_a_long_reason_opens_on_enter(make_app, store):
-    """Home shows one line of it."""
+    """Home shows one line of it. A promotion that was refused is not done."""
     store.finish_run(store.start_run("train", {}), "failed", "too short, " * 20)
-    store.finish_run(store.start_run("promote", {}), "done", "although it is worse, " * 20)
+    refused = store.start_run("promote", {})
+    store.update_run(refused, progress={"judged": "a@1", "refused": True})
+    store.finish_run(refused, "done", "it is slower on many problems, " * 12)
     async with running(make_app(), (80, 24)) as (app, pilot):
+        first, *below = text_of(app).split("promote")[1].split("train")
+        assert "✗ refused" in first
+        assert "✓ done" not in first
+        assert below
         await press(pilot, "enter")
         assert isinstance(app.screen, RunScreen)
-        assert app.screen.run == 2
+        assert app.screen.run == refused
+        assert "it is slower on many problems" in text_of(app)
         await press(pilot, "escape")
         app.screen.query(".run-says")[1].focus()
         await settled(pilot)
@@ -123,8 +129,3 @@ async def test_a_long_reason_opens_on_enter(make_app, store):
         await press(pilot, "enter")
         assert app.screen.run == 1
         assert text_of(app).count("too short") > 5
-
-
-def test_export_has_one_name():
-    exports = {a.label for _, part in sections() for a in part if "export" in a.id}
-    assert exports == {"Export"}

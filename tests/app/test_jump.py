@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from textual.widgets import Input, Static, TabbedContent, TextArea
 
-from diode_app.screens.sql import SqlScreen
 from diode_app.widgets.jump import Jump, jump_targets
 from tests.app.waiting import lines_of, press, running
 
@@ -27,6 +26,13 @@ async def test_a_letter_goes_to_the_table_or_field_that_it_is_at(make_app, fille
         assert (app.screen, app.focused) == (page, schema)
         await press(pilot, "apostrophe", at[area.region.offset])
         assert app.focused is area
+        await press(pilot, "escape", "apostrophe", "7")  # another key does nothing
+        assert app.screen is page
+        assert "7" not in page.query_text
+        before, field = jump_targets(page), Input()  # which has no place yet, and gets no letter
+        await page.mount(field)
+        assert field in page.focus_chain
+        assert jump_targets(page) == before
 
 
 async def test_fields_of_a_form_have_letters_from_the_top_and_escape_leaves(make_app, filled):
@@ -52,17 +58,3 @@ async def test_a_letter_shows_a_tab(make_app, filled):
         before = tabs.active
         await press(pilot, letter)
         assert tabs.active != before
-
-
-async def test_another_key_does_nothing(make_app, filled):
-    async with running(make_app(), (120, 40), "Q", "apostrophe", "7") as (app, _pilot):
-        assert isinstance(app.screen, SqlScreen)
-        assert "7" not in app.screen.query_text
-
-
-async def test_a_field_that_has_no_place_yet_gets_no_letter(make_app, filled):
-    async with running(make_app(), (120, 40), "Q") as (app, _pilot):
-        before, field = jump_targets(app.screen), Input()
-        await app.screen.mount(field)
-        assert field in app.screen.focus_chain
-        assert jump_targets(app.screen) == before

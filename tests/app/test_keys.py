@@ -1,12 +1,18 @@
-"""Keys that come in one burst: each does what it would have done by itself, and none is lost."""
+"""Keys that come in one burst: each does what it would have done by itself, and none is lost; and
+the keys that a terminal sends."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
+from queue import SimpleQueue
+from select import select
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
+from textual.app import App
 from textual.command import CommandPalette
 from textual.events import Key, Paste
 from textual.widgets import Input
@@ -18,6 +24,7 @@ from diode_app.screens.places import APP_ACTIONS, sections
 from diode_app.screens.run import RunScreen
 from diode_app.screens.runs import RunsScreen
 from diode_app.search import Everything
+from diode_app.terminal_driver import TerminalDriver
 from diode_app.widgets.bars import KeyBar
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.modals import Confirm, Prompt
@@ -49,10 +56,13 @@ async def test_a_filter_and_its_text_in_one_burst(make_app, ended):
 
 
 async def test_what_starts_a_run_asks_first(make_app, ended, job):
+    """Letters typed at a page, one of which asks something, do not answer it: a yes counts once the
+    question is seen."""
     async with running(make_app(), (120, 40)) as (app, pilot):
-        await burst(pilot, "R", "r")
+        await burst(pilot, "R", "ryyy")
         assert isinstance(app.screen, Confirm)
         assert "run 3" in text_of(app)
+        assert len(ended.runs()) == 3
         await burst(pilot, "n")
         assert len(ended.runs()) == 3
         await burst(pilot, "r")
@@ -60,14 +70,6 @@ async def test_what_starts_a_run_asks_first(make_app, ended, job):
         assert len(ended.runs()) == 4
         assert job.hear() == "begun 4"
         job.tell("end")
-
-
-async def test_a_yes_counts_once_the_question_is_seen(make_app, ended):
-    """Letters typed at a page, one of which asks something, do not answer it."""
-    async with running(make_app(), (120, 40)) as (app, pilot):
-        await burst(pilot, "R", "ryyy")
-        assert isinstance(app.screen, Confirm)
-        assert len(ended.runs()) == 3
 
 
 async def test_a_place_and_a_letter_for_it_in_one_burst(make_app, ended):
@@ -159,8 +161,12 @@ def _footer(app) -> str:
     return str(app.screen.query_one(KeyBar).content)
 
 
-async def test_escape_leaves_a_field_of_the_settings_and_then_the_settings(make_app, ended):
+async def test_escape_leaves_a_field_and_then_the_settings(make_app, ended):
     async with running(make_app(), (80, 24)) as (app, pilot):
+        await burst(pilot, "T", "down", "name")  # of a form
+        assert "esc Leave the field" in _footer(app)
+        await burst(pilot, "escape")
+        assert "esc" not in _footer(app)
         await burst(pilot, "R", "S")
         for selector in ("#field-rows Input", "#field-theme Choices"):
             app.screen.query_one(selector).focus()
@@ -187,17 +193,12 @@ async def test_escape_leaves_what_is_searched_or_filtered(make_app, ended):
         assert not isinstance(app.screen, RunScreen)
 
 
-async def test_a_field_of_a_form_is_left(make_app, ended):
+async def test_an_empty_filter_and_escape_close_its_line(make_app, ended):
     async with running(make_app(), (80, 24)) as (app, pilot):
-        await burst(pilot, "T", "down", "name")
-        assert "esc Leave the field" in _footer(app)
-        await burst(pilot, "escape")
-        assert "esc" not in _footer(app)
-
-
-async def test_escape_takes_a_filter_without_matches_away(make_app, ended):
-    async with running(make_app(), (80, 24)) as (app, pilot):
-        await burst(pilot, "R", "/", "tag:nothing", "enter")
+        await burst(pilot, "R", "/", "enter")
+        assert not app.screen.query_one(FilterBox).region
+        assert app.screen.table.grid.has_focus
+        await burst(pilot, "/", "tag:nothing", "enter")
         assert not app.screen.table.page.rows
         assert "esc All rows" in _footer(app)
         await burst(pilot, "escape")
@@ -208,13 +209,6 @@ async def test_escape_takes_a_filter_without_matches_away(make_app, ended):
         # On a page, the filter first, then the page.
         await burst(pilot, "enter", "escape")
         assert isinstance(app.screen, RunsScreen)
-
-
-async def test_an_empty_filter_closes_its_line(make_app, ended):
-    async with running(make_app(), (80, 24)) as (app, pilot):
-        await burst(pilot, "R", "/", "enter")
-        assert not app.screen.query_one(FilterBox).region
-        assert app.screen.table.grid.has_focus
 
 
 async def test_an_escape_that_was_read_with_the_keys_behind_it_is_one(make_app, ended):
@@ -259,14 +253,15 @@ async def test_enter_in_the_palette_waits_for_the_commands(make_app, ended, monk
         assert app.screen.run == 2
 
 
-async def test_import_and_first_have_their_keys_alone():
-    """i imports and g goes to the first row on every screen, and does nothing else on any."""
+async def test_some_keys_and_names_mean_the_same_on_every_screen():
+    """i imports, g goes to the first row, and neither does anything else on any."""
     actions = [action for _, of in sections() for action in of] + list(APP_ACTIONS)
     for key, label in (("i", "Import"), ("g", "First")):
         meant = {action.label for action in actions if key in action.key.split(",")}
         assert all(each.startswith(label) for each in meant), (key, meant)
     starts = [action for action in actions if action.label == "Start"]
     assert {action.key for action in starts} == {"ctrl+g"}
+    assert {action.label for action in actions if "export" in action.id} == {"Export"}
 
 
 # Screens that are made ahead, while no key is pressed
@@ -334,3 +329,41 @@ async def test_garbage_is_collected_while_no_key_comes(make_app, store, monkeypa
         monkeypatch.setattr(app_module, "PAUSE_SECONDS", 0.0)
         while not collected:
             await pilot.pause()
+
+
+# What a terminal sends
+
+
+def start(hear):
+    terminal, keyboard = os.pipe()
+    driver = TerminalDriver(App())
+    driver.fileno, driver.process_message = terminal, hear
+    thread = Thread(target=driver._run_input_thread, daemon=True)
+    thread.start()
+    return driver, thread, os.fdopen(terminal), os.fdopen(keyboard, "wb", 0)
+
+
+async def test_escape_is_a_key_of_its_own_also_where_another_follows_it_at_once():
+    """An arrow is one key, and so is Alt with a letter that edits a line. What is no UTF-8, which
+    would end Textual's reading, is left out."""
+    sent = SimpleQueue()
+    driver, thread, terminal, keyboard = start(sent.put)
+    with terminal, keyboard:
+        keyboard.write(b"\x1b:\x1b2\x1b\x1b[A\xff\x1bf\xe4\xc3\xa4\x1b")
+        found = [sent.get(timeout=30).key for _ in range(9)]
+        assert found[:7] == ["escape", "colon", "escape", "2", "escape", "up", "ctrl+right"]
+        assert found[7:] == ["ä", "escape"]
+        keyboard.close()
+        thread.join(30)
+        assert (thread.is_alive(), driver.fileno) == (False, terminal.fileno())
+    assert not driver.exit_event.is_set()  # else Textual leaves the mouse switched on
+
+
+async def test_it_ends_amid_a_long_paste():
+    driver, thread, terminal, keyboard = start(lambda _: driver.exit_event.wait())
+    with terminal, keyboard:
+        while select([], [keyboard], [], 1)[1]:  # until nothing is read any more
+            keyboard.write(b"a" * 512)
+        driver.exit_event.set()
+        thread.join(30)
+        assert not thread.is_alive()

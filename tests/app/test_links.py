@@ -124,12 +124,6 @@ async def test_a_model_of_one_gpu_is_opened_where_another_has_its_name(
         assert "model/nvidia-h200/plain@1" in text_of(app)
 
 
-async def test_what_is_not_there_is_told(make_app, filled):
-    async with running(make_app(wanted=Link("runs", "77"))) as (app, _pilot):
-        assert isinstance(app.screen, ErrorDialog)
-        assert "77" in text_of(app)
-
-
 async def _ask(pilot, words: str) -> list[str]:
     await press(pilot, "colon", *words)
     found = pilot.app.screen.query_one(OptionList)
@@ -157,7 +151,7 @@ FOUND = [
 ]
 
 
-async def test_everything_is_found_and_opened(make_app, filled):
+async def test_everything_is_found_and_opened(make_app, filled, tmp_path):
     app = make_app()
     app.session.settings = Settings(filters={"tall ones": "data m>64"})
     async with running(app, (120, 40)) as (_, pilot):
@@ -167,10 +161,6 @@ async def test_everything_is_found_and_opened(make_app, filled):
             await press(pilot, "enter")
             assert isinstance(app.screen, screen), words
             await press(pilot, "escape", "H")
-
-
-async def test_a_theme_is_found_and_used(make_app, filled, tmp_path):
-    async with running(make_app(), (120, 40)) as (app, pilot):
         assert (await _ask(pilot, "diode-light"))[0].startswith("theme diode-light")
         await press(pilot, "enter")
         assert (app.theme, load(tmp_path / "dashboard.toml").theme) == ("diode-light",) * 2
@@ -196,8 +186,11 @@ async def test_without_a_store_the_palette_finds_the_rest(make_app):
         assert isinstance(app.screen, CommandPalette)
 
 
-async def test_a_link_to_what_is_not_there_is_not_found(make_app, filled):
-    async with running(make_app(), (120, 40)) as (_app, pilot):
+async def test_what_is_not_there_is_told_and_not_found(make_app, filled):
+    async with running(make_app(wanted=Link("runs", "77"))) as (app, pilot):
+        assert isinstance(app.screen, ErrorDialog)
+        assert "77" in text_of(app)
+        await pilot.press("escape")
         for words in ("run/77", "problem/501", "model/none@1"):
             assert not any(words in line for line in await _ask(pilot, words))
             await pilot.press("escape")

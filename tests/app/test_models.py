@@ -39,12 +39,6 @@ def plain(tmp_path):
     return register_model(tmp_path, "plain", sure=True)
 
 
-async def type_over(pilot, words: str) -> None:
-    """Types into the line of the open dialog."""
-    assert isinstance(pilot.app.screen, Prompt)
-    await enter(pilot, words)
-
-
 # The list
 
 
@@ -110,7 +104,7 @@ async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store,
         await until(pilot, Confirm)
         await pilot.press("y")
         await until(pilot, Prompt)
-        await type_over(pilot, "to see")
+        await enter(pilot, "to see")
         await settled(pilot)
         assert registry.default_for(H200.slug) == plain
         (event,) = registry.history(H200.slug)
@@ -174,23 +168,23 @@ async def test_a_model_that_passes_is_taken(make_app, store, plain, monkeypatch)
 async def test_out_to_a_file_and_in_again(make_app, store, plain, tmp_path):
     file = tmp_path / "plain.diode.zip"
     async with running(make_app(), (120, 40), "M", "x") as (app, pilot):
-        await type_over(pilot, str(tmp_path / "nowhere" / "a.zip"))
+        await enter(pilot, str(tmp_path / "nowhere" / "a.zip"))
         assert "There is no folder" in text_of(app)
-        await type_over(pilot, str(file))
+        await enter(pilot, str(file))
         assert "its SHA-256 is" in toasts(app)[0]
         await press(pilot, "i")
-        await type_over(pilot, str(file))
+        await enter(pilot, str(file))
         assert "plain@1 is the same model" in toasts(app)[1]
         await press(pilot, "d")
         assert "Delete plain@1" in text_of(app)
         await press(pilot, "y")
         assert registry.list_models() == []
         await press(pilot, "i")
-        await type_over(pilot, str(file))
+        await enter(pilot, str(file))
         assert [m.reference for m in registry.list_models()] == ["plain@2"]
         await press(pilot, "i")
         file.write_bytes(b"no archive")
-        await type_over(pilot, str(file))
+        await enter(pilot, str(file))
         assert isinstance(app.screen, ErrorDialog)
         assert "is not an archive of a model" in text_of(app)
 
@@ -224,7 +218,7 @@ async def test_aliases_tags_and_notes(make_app, store, plain):
     async with running(make_app(), (160, 40), "M") as (app, pilot):
         for key, words in (("a", "candidate small"), ("t", "h200 night"), ("n", "the first")):
             await press(pilot, key)
-            await type_over(pilot, words)
+            await enter(pilot, words)
         assert registry.aliases_for(H200.slug) == {"candidate": "plain@1", "small": "plain@1"}
         known = registry.facts_of(plain)
         assert (known.tags, known.note) == (("h200", "night"), "the first")
@@ -232,7 +226,7 @@ async def test_aliases_tags_and_notes(make_app, store, plain):
             assert words in text_of(app)
         for key, words in (("a", "small"), ("t", "night"), ("a", "default")):
             await press(pilot, key)
-            await type_over(pilot, words)
+            await enter(pilot, words)
         assert "by promoting" in text_of(app)
         assert registry.aliases_for(H200.slug) == {"small": "plain@1"}
         assert registry.facts_of(plain).tags == ("night",)

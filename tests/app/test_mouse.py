@@ -1,5 +1,6 @@
 """Whatever comes in front of a screen can be left by the mouse alone."""
 
+from diode_app.screens.help import Help
 from diode_app.widgets.modals import (
     Choose,
     Confirm,
@@ -34,7 +35,8 @@ DIALOGS = (  # the dialog, the words to click on, and its result
 
 async def test_every_dialog(make_app, store):
     async with running(make_app(), (80, 24)) as (app, pilot):
-        for dialog, words, result in DIALOGS:
+        the_help = (lambda: Help(app.session, app.screen)), "Escape closes it", None
+        for dialog, words, result in (*DIALOGS, the_help):
             given = []
             shown = dialog()
             app.push_screen(shown, given.append)
@@ -42,10 +44,3 @@ async def test_every_dialog(make_app, store):
             await click_on(pilot, words)
             assert app.screen is not shown, words
             assert given == [result]
-
-
-async def test_the_help(make_app, store):
-    async with running(make_app(), (80, 24), "?") as (app, pilot):
-        assert app.screen.is_modal
-        await click_on(pilot, "Escape closes it")
-        assert not app.screen.is_modal

@@ -7,7 +7,7 @@ import pytest
 from diode_app.data.store_access import Condition, Look
 from diode_app.notifications import RunNotifier
 from diode_app.settings import Settings
-from diode_engine.runs import Status
+from diode_engine.runs import Status, look
 from diode_engine.runs.process import current_process
 from tests.app.waiting import looked, running, toasts
 
@@ -41,8 +41,6 @@ async def test_the_end_of_a_run_is_told_once(make_app, store, monkeypatch, way, 
 
 
 def test_the_title_says_how_far_what_is_live_is(store):
-    from diode_engine.runs import look
-
     run = store.start_run("collect", {}, process=current_process())
     store.update_run(run, progress={"timings": 25, "candidates": 100})
     said: list[str] = []
@@ -55,8 +53,6 @@ def test_the_title_says_how_far_what_is_live_is(store):
 
 
 def test_a_store_that_is_locked_for_a_moment_ends_no_run(store):
-    from diode_engine.runs import look
-
     run = store.start_run("train", {}, process=current_process())
     notifier = RunNotifier(lambda _: None)
     live = Look(Condition.READY, live=(look(store, run),))

@@ -35,16 +35,13 @@ async def test_no_page_draws(make_app):
 
 
 async def test_curves_are_a_table_and_keys_are_the_same(make_app):
-    async with running(make_app(plain=True), (120, 40), "R", "enter", "1") as (app, _pilot):
+    async with running(make_app(plain=True), (160, 50), "R") as (app, pilot):
+        assert app.screen.has_class("-narrow")  # parts are below each other
+        assert not app.screen.has_class("-wide")
+        await press(pilot, "enter", "1")
         shown = text_of(app)
         assert "over round curve points from to first least greatest last" in shown
         assert "trees 11 1 11" in shown
-
-
-async def test_parts_are_below_each_other_in_a_wide_terminal(make_app):
-    async with running(make_app(plain=True), (160, 50), "R") as (app, _pilot):
-        assert app.screen.has_class("-narrow")
-        assert not app.screen.has_class("-wide")
 
 
 def test_a_chart_without_a_title_is_named_by_its_values():

@@ -223,14 +223,8 @@ RECORDED = [
 
 
 def test_what_a_gpu_did_is_drawn_by_kind_over_the_time_of_the_run():
-    curves = samples(
-        {
-            "gpus": {
-                "0": {"timings": 23, "samples": RECORDED},
-                "1": {"timings": 0, "samples": [[0.0, 1000, 30, 90]]},
-            }
-        }
-    )
+    idle = {"timings": 0, "samples": [[0.0, 1000, 30, 90]]}
+    curves = samples({"gpus": {"0": {"timings": 23, "samples": RECORDED}, "1": idle}})
     charts = collection_charts(curves, "power, W")
     assert [chart.title for chart in charts] == [
         "power, W", "temperature, °C", "memory, GB", "held back (1: yes)", "timings a second",

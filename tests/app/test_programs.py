@@ -24,6 +24,7 @@ from diode_app.data.programs import (
     read_program,
     view_products,
 )
+from diode_app.links import link, link_to
 from diode_app.screens.ask import AskScreen
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.problem import ProblemScreen
@@ -332,15 +333,11 @@ async def test_products_that_are_typed_become_a_report_with_choices(make_app):
     assert product.saved_us > 0
 
 
-async def test_the_palette_finds_a_program(make_app, captured):
-    async with running(make_app(), (80, 24), "colon", *"captured", "enter") as (app, _):
-        assert isinstance(app.screen, ProgramScreen)
-
-
-async def test_a_link_opens_a_program(make_app, reported):
-    from diode_app.links import link, link_to
-
+async def test_a_link_and_the_palette_open_a_program(make_app, reported, captured):
     wanted = link(f"program/{reported}")
-    async with running(make_app(wanted=wanted), (80, 24)) as (app, _):
+    async with running(make_app(wanted=wanted), (80, 24)) as (app, pilot):
         assert isinstance(app.screen, ProgramScreen)
         assert link_to(app.screen) == wanted
+        await press(pilot, "colon", *"captured", "enter")
+        assert isinstance(app.screen, ProgramScreen)
+        assert link_to(app.screen) == link(f"program/{captured}")

@@ -4,11 +4,11 @@ question is answered with yes, and Python tells of each file that is opened for 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Container
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -267,8 +267,7 @@ async def test_every_action_of_every_screen(
     assert {name for name, problem in met.items() if REFUSED in problem} == WRITING
     assert _contents(tmp_path) == before
     for target in (*(place.target for place in PLACES), *PAGES):  # also of screens that are new
-        module, _, name = target.partition(":")
-        for action in getattr(importlib.import_module(module), name).ACTIONS:
+        for action in resolve_name(target).ACTIONS:
             assert action.id in met or _leaves(action), action.id
 
 
@@ -307,15 +306,6 @@ async def test_what_would_be_refused_is_not_offered(make_app, filled):
         async for screen in _screens(pilot, filled):
             look(screen)
     assert seen == WRITING
-
-
-@pytest.mark.parametrize("state", ["store", "timed"])
-async def test_every_place_is_shown_where_nothing_was_judged(make_app, request, state):
-    request.getfixturevalue(state)
-    async with running(make_app(read_only=True), (80, 24)) as (app, pilot):
-        for place in PLACES:
-            await _go(pilot, place.mode)
-            assert app.current_mode == place.mode
 
 
 async def test_what_cannot_be_done_with_a_model_is_not_offered(make_app, store, tmp_path, folder):

@@ -16,7 +16,7 @@ from diode_engine.collect.progress import GpuProgress
 from diode_engine.runs import start
 from diode_engine.runs.process import current_process, is_alive
 from diode_engine.store import RunState
-from tests.app.waiting import looked, press, running, say_yes, settled, text_of, toasts
+from tests.app.waiting import looked, press, running, say_yes, settled, text_of, toasts, until_shown
 from tests.runs.conftest import wait_for_end
 
 PYTHON = sys.executable  # which the fixture job replaces
@@ -56,8 +56,8 @@ async def test_a_run_is_watched_cancelled_and_done_again(make_app, store, job, m
         await pilot.press("y")
         while store.run(run.id).cancel_asked is None:
             await pilot.pause()
-        await looked_while_acting(pilot)
-        assert "cancelling" in text_of(app)
+        app.look_at_store()
+        await until_shown(pilot, "cancelling")
         job.tell("check")
         await settled(pilot)
         assert store.run(run.id).state is RunState.CANCELLED
@@ -85,17 +85,6 @@ async def test_a_run_is_watched_cancelled_and_done_again(make_app, store, job, m
     job.tell("end")
     wait_for_end(again.process)
     assert store.run(again.id).state is RunState.DONE
-
-
-async def looked_while_acting(pilot) -> None:
-    """`settled` would wait for the cancelling."""
-    before = pilot.app.session.store.last
-    pilot.app.look_at_store()
-    while pilot.app.session.store.last is before:
-        await pilot.pause()
-    await pilot.pause()
-    for _ in range(50):
-        await pilot.pause()
 
 
 async def test_a_cluster_s_gpus_are_shown_by_machine(make_app, store):

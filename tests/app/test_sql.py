@@ -104,20 +104,14 @@ async def test_a_statement_is_saved_found_and_linked_to(make_app, filled, tmp_pa
         await press(pilot, "b")
         await enter(pilot, "how many")
         assert load(tmp_path / "dashboard.toml").filters == {"how many": f"sql {statement}"}
-        await ask(pilot, "SELECT 1 WHERE 1 = 0")
+        await ask(pilot, other := "SELECT 1 WHERE 1 = 0")
         await press(pilot, "H", "colon")
         app.screen.query_one(Input).value = "how many"
         await press(pilot, "down", "enter")
         assert app.screen.query_text == statement
         assert "1 row in" in text_of(app)
-
-
-async def test_the_statements_before_come_back(make_app, filled):
-    async with running(make_app(), (120, 40), "Q") as (app, pilot):
-        await ask(pilot, "SELECT 1")
-        await ask(pilot, "SELECT 2")
-        await press(pilot, "p")
-        assert app.screen.query_text == "SELECT 1"
+        await press(pilot, "p")  # the one before
+        assert app.screen.query_text == other
 
 
 def test_columns_of_texts_and_numbers_are_told_apart():

@@ -75,10 +75,8 @@ async def test_the_column_to_sort_by_is_picked(tmp_path):
 
 
 async def test_the_footer_says_how_to_go_through_the_pages(tmp_path):
-    async with running(TableApp(tmp_path, rows=25, settings=Settings(rows=10)), (120, 24)) as (
-        app,
-        pilot,
-    ):
+    three_pages = TableApp(tmp_path, rows=25, settings=Settings(rows=10))
+    async with running(three_pages, (120, 24)) as (app, pilot):
 
         def keys():
             return str(app.screen.query_one(KeyBar).content)
@@ -133,10 +131,8 @@ async def test_what_is_compared_is_wrapped_and_not_clipped(make_app, store, size
     queries = [f"op:mm dtype:bf16 m<={2**i} n<={2**i} k%8=0 -layout:row/col" for i in (4, 9, 14)]
     for query in queries:
         make_training(store, "trees", 0.9, {"query": query})
-    async with running(make_app(), size, "R", "space", "down", "space", "down", "v") as (
-        app,
-        pilot,
-    ):
+    async with running(make_app(), size, "R") as (app, pilot):
+        await press(pilot, "space", "down", "space", "down", "v")
         table = app.screen.query_one(PagedTable)
         assert table.grid.virtual_size.width <= table.grid.size.width
         shown = _cells(table)

@@ -10,12 +10,9 @@ from contextlib import closing, contextmanager
 import pytest
 from textual.widgets import Input
 
-from diode_app.data.run_results import outcome
-from diode_app.widgets.modals import Prompt
-from diode_engine.runs import look
 from diode_engine.store import Store
 from diode_engine.store.backends import sqlite_connection
-from tests.app.waiting import lines_of, looked, press, running, settled, text_of
+from tests.app.waiting import lines_of, looked, press, running, settled, text_of, until_shown
 from tests.training.conftest import make_timings
 
 WAITING = "waiting for the store"
@@ -30,30 +27,10 @@ def locked(path):
         other.execute("ROLLBACK")
 
 
-async def _until(pilot, words):
-    for _ in range(1000):
-        await pilot.pause(0.01)
-        if words in text_of(pilot.app):
-            return
-    raise AssertionError(text_of(pilot.app))
-
-
 @pytest.fixture
 def run(store):
     store.import_table(make_timings(5), key="x", spec={})
     return store.start_run("train", {})
-
-
-async def test_a_note_waits_in_its_dialog(make_app, store, path, run):
-    async with running(make_app(), (80, 24), "R", "n") as (app, pilot):
-        with locked(path):
-            await pilot.press(*"better", "enter")
-            await _until(pilot, WAITING)
-            assert app.screen.query_one(Input).value == "better"
-        await settled(pilot)
-        assert not app.screen.is_modal
-        assert WAITING not in text_of(app)
-    assert store.run(run).note == "better"
 
 
 async def test_what_could_not_be_written_stays_in_its_dialog(
@@ -71,35 +48,23 @@ async def test_what_could_not_be_written_stays_in_its_dialog(
     assert store.run(run).note == "better"
 
 
-async def test_who_quits_is_asked_while_something_waits(make_app, store, path, run):
+async def test_a_note_waits_in_its_dialog_and_who_quits_is_asked(make_app, store, path, run):
     async with running(make_app(), (80, 24), "R", "n") as (app, pilot):
         with locked(path):
             await pilot.press(*"better", "enter")
-            await _until(pilot, WAITING)
+            await until_shown(pilot, WAITING)
+            assert app.screen.query_one(Input).value == "better"
             await pilot.press("escape")
-            await _until(pilot, f"◍ {WAITING}")
+            await until_shown(pilot, f"◍ {WAITING}")
             await pilot.press("q")
-            await _until(pilot, "Leave without it?")
+            await until_shown(pilot, "Leave without it?")
             await pilot.press("n")
         await settled(pilot)
+        assert WAITING not in text_of(app)
         assert store.run(run).note == "better"
         assert app.is_running
         await pilot.press("q")
         assert not app.is_running
-
-
-async def test_tags_that_are_refused_stay_with_the_reason(make_app, store, run):
-    async with running(make_app(), (80, 24), "R", "a") as (app, pilot):
-        await pilot.press(*"a !b")
-        await press(pilot, "enter")
-        assert isinstance(app.screen, Prompt)
-        assert "is no tag" in text_of(app)
-        assert app.screen.query_one(Input).value == "a !b"
-        assert store.run(run).tags == ()
-        await pilot.press("backspace", "backspace")
-        await press(pilot, "enter")
-        assert not app.screen.is_modal
-    assert store.run(run).tags == ("a",)
 
 
 async def test_keys_after_enter_are_not_the_lines(make_app, store, run):
@@ -109,36 +74,9 @@ async def test_keys_after_enter_are_not_the_lines(make_app, store, run):
     assert store.run(run).note == "fine"
 
 
-async def test_a_pin_is_shown_as_waiting(make_app, store, path, run):
-    async with running(make_app(), (80, 24), "R") as (app, pilot):
-        with locked(path):
-            await pilot.press("p")
-            await _until(pilot, f"◍ {WAITING}")
-        await settled(pilot)
-        assert WAITING not in text_of(app)
-    assert store.run(run).tags == ("diode/baseline",)
-
-
-async def test_a_promotion_that_was_refused_is_not_done(make_app, store, run):
-    refused = store.start_run("promote", {})
-    store.update_run(refused, progress={"judged": "a@1", "refused": True})
-    why = "a@1 was refused: " + "it is slower on many problems, " * 12
-    store.finish_run(refused, "done", why)
-    assert outcome(look(store, refused)) == "refused"
-    async with running(make_app(), (80, 24)) as (app, pilot):
-        assert "✗ refused" in text_of(app)
-        assert "✓ done" not in text_of(app).split("promote")[1].split("train")[0]
-        # A long reason takes one line: the runs below it stay on the screen.
-        assert "train" in text_of(app).split("promote")[1]
-        await press(pilot, "R", "enter")
-        await looked(pilot)
-        assert "it is slower on many problems" in text_of(app)
-
-
-@pytest.mark.parametrize("words", [(), ("--read-only",)])
-def test_without_a_terminal_it_says_so(path, words):
+def test_without_a_terminal_it_says_so(path):
     done = subprocess.run(
-        [sys.executable, "-m", "diode_app", f"--store={path}", *words],
+        [sys.executable, "-m", "diode_app", f"--store={path}"],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
@@ -171,16 +109,3 @@ async def test_the_examples_of_a_filter_are_not_cut(make_app, run, width, last):
         hint = ["state:failed", "kind:train", "tag:x", "problems>100", "started>2026-11-01"]
         assert shown == hint[: len(shown)]
         assert last in shown
-
-
-async def test_a_store_with_nothing_has_no_details(make_app, store, path):
-    async with running(make_app(), (120, 40)) as (app, pilot):
-        assert "d Details" not in lines_of(app)[-1]
-        store.import_table(make_timings(5), key="x", spec={})
-        await looked(pilot)
-        assert "d Details" in lines_of(app)[-1]
-
-
-async def test_nothing_can_be_started_where_the_store_cannot_be_read(make_app, path):
-    async with running(make_app(), (120, 40), "T") as (app, _):
-        assert "Start" not in lines_of(app)[-1]

@@ -6,10 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from diode_app import text
-from diode_app.screens.run import RunScreen
 from diode_app.widgets.files import existing_file
-from diode_engine.store import RunState
-from tests.app.waiting import press, running, settled
 
 
 @pytest.mark.parametrize(("number", "shown"), [(0, "0 runs"), (1, "1 run"), (1200, "1,200 runs")])
@@ -44,15 +41,3 @@ def test_a_folder_is_not_told_to_be_missing(tmp_path):
     assert "There is no file" in existing_file(str(tmp_path / "none"))
     (tmp_path / "one").touch()
     assert existing_file(str(tmp_path / "one")) is None
-
-
-async def test_a_pin_leaves_a_persons_own_tags_alone(make_app, store):
-    for _ in range(2):
-        store.finish_run(store.start_run("train", {}), RunState.DONE)
-    store.tag(1, "baseline")
-    async with running(make_app(), (120, 40)) as (app, pilot):
-        app.push_screen(RunScreen(app.session, 2))
-        await settled(pilot)
-        await press(pilot, "p")
-        assert store.run(1).tags == ("baseline",)
-        assert store.run(2).tags == ("diode/baseline",)

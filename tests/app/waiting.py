@@ -17,10 +17,7 @@ from textual.widgets import Input
 
 from diode_app.app import DiodeApp
 from diode_app.data.store_access import Condition
-from diode_app.screens.run import RunScreen
 from diode_app.widgets.modals import Confirm, Working
-from diode_engine.store import Run, Store
-from tests.runs.conftest import wait_for_end
 
 
 async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
@@ -89,6 +86,15 @@ async def looked(pilot: Pilot[None]) -> None:
     await settled(pilot)
 
 
+async def until_shown(pilot: Pilot[None], words: str) -> None:
+    """Waits until these words are on the screen, whatever is at work."""
+    for _ in range(1000):
+        await pilot.pause(0.01)
+        if words in text_of(pilot.app):
+            return
+    raise AssertionError(text_of(pilot.app))
+
+
 def text_of(app: App[Any]) -> str:
     """What is on the screen, as if it were one line."""
     return " ".join(_painted(app).split())
@@ -142,21 +148,3 @@ async def say_yes(pilot: Pilot[None]) -> None:
     await settled(pilot)
     assert isinstance(pilot.app.screen, Confirm)
     await pilot.press("y")
-
-
-async def imported(pilot: Pilot[None]) -> Run:
-    """Waits until the import that was started has ended, leaves its page, and looks at the store
-    again. Returns the import's run."""
-    await settled(pilot)
-    app = pilot.app
-    assert isinstance(app, DiodeApp)
-    assert isinstance(app.screen, RunScreen)
-    number = app.screen.run
-    with Store.open(app.session.location) as store:
-        process = store.run(number).process
-        wait_for_end(process)
-        run = store.run(number)
-    await looked(pilot)
-    await pilot.press("escape")
-    await looked(pilot)
-    return run
