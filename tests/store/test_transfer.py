@@ -512,13 +512,3 @@ def test_the_example_of_the_documentation_is_read(tmp_path):
     example = text.split("```json\n")[1].split("```")[0]
     (tmp_path / "a.json").write_text(example)
     assert len(read_dataset(tmp_path / "a.json")) == 7
-
-
-def test_the_same_timings_are_imported_once_from_files_of_two_formats(tmp_path):
-    for name in ("a.json", "b.msgpack.zst"):
-        write(tmp_path / name, FOREIGN)
-    with Store.open(tmp_path / "d.db") as store:
-        first = import_dataset(store, tmp_path / "a.json")
-        again = import_dataset(store, tmp_path / "b.msgpack.zst")
-        assert (first.new, again.new, again.run) == (True, False, first.run)
-        assert store.stats().timings == 5
