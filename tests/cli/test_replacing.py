@@ -20,11 +20,11 @@ import pytest
 
 from diode_engine import atomic
 from diode_engine.cli import lookup_table
-from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import StoreType
 from diode_engine.core.problem import Problem
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import Store, soundness, write_dataset
+from tests.cli.conftest import every_command
 
 # The words of each command that writes a file where the user says, and the file's name. In the
 # words, {target} is that file and {store} a store; {dataset}, {many}, {shapeset}, {solution} and
@@ -72,14 +72,6 @@ READ = {
 each = pytest.mark.parametrize("words", list(WRITERS))
 
 
-def _parameters(command, words):
-    if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            yield from _parameters(below, f"{words} {name}")
-    else:
-        yield from ((words, param) for param in command.params)
-
-
 def _is_output(words, param):
     kind = param.type
     if not isinstance(kind, click.Path) or (isinstance(kind, StoreType) and param.name != "target"):
@@ -90,8 +82,8 @@ def _is_output(words, param):
 def test_each_command_that_writes_a_file_is_here():
     found = {
         words
-        for name, entry in COMMANDS.items()
-        for words, param in _parameters(entry.load(name), name)
+        for words, command in every_command()
+        for param in command.params
         if _is_output(words, param)
     }
     assert found | {"workflow"} == set(WRITERS)

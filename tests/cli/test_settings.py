@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 import pytest
 
 from diode_engine.cli import settings
-from diode_engine.cli.group import COMMANDS
+from tests.cli.conftest import every_command
 
 
 @pytest.fixture(autouse=True)
@@ -87,12 +85,7 @@ def test_a_mistake_is_told(run, here, text, said):
     assert run("--help").code == 0
 
 
-def test_a_directory_does_not_widen_what_is_exposed(run, here, diode_home, monkeypatch):
-    pytest.importorskip("textual_serve")
-    from diode_engine.cli.dashboard_server import DashboardServer
-
-    served: list[Any] = []
-    monkeypatch.setattr(DashboardServer, "serve", lambda server: served.append(server))
+def test_a_directory_does_not_widen_what_is_exposed(run, here, served, diode_home, monkeypatch):
     (here / "diode.toml").write_text(
         '[serve]\nhost = "0.0.0.0"\nport = 1\npublic-url = "http://evil.example"\n'
         'read-only = false\nstore = "of-here.db"\n[models.remove]\nyes = true\n'
@@ -142,19 +135,16 @@ OPTIONS_OF_A_DIRECTORY = {
 
 
 def test_every_flag_and_file_is_the_users_or_a_directorys():
-    def walk(command, words):
-        for name, child in getattr(command, "commands", {}).items():
-            walk(child, f"{words}.{name}")
+    seen: set[str] = set()
+    for words, command in every_command():
         for option in command.params:
             flag_or_file = isinstance(option.type, click.Path) or getattr(option, "is_flag", False)
             if isinstance(option, click.Option) and flag_or_file:
                 names = {spelling.lstrip("-") for spelling in option.opts}
+                place = words.replace(" ", ".")
                 # One that is in neither: may a directory that somebody else made set it?
-                of_user = all(settings.is_users_only(name, words) for name in names)
+                of_user = all(settings.is_users_only(name, place) for name in names)
                 assert of_user or names <= OPTIONS_OF_A_DIRECTORY, (words, names)
                 seen.update(names)
-
-    seen: set[str] = set()
-    for name, entry in COMMANDS.items():
-        walk(entry.load(name), name)
     assert {"replace", "yes", "read-only", "output", "store", "plan"} <= seen
+    assert settings.is_users_only("ray", "collect")  # which cluster's answers are unpickled

@@ -59,7 +59,6 @@ def test_on_the_problems_of_a_query(run, store, model):
     sizes = sorted(case["problem"]["M"] for case in run(*arguments).json()["cases"])
     some = run(*arguments, "--query", f"m<={sizes[3]}").json()["cases"]
     assert sorted(case["problem"]["M"] for case in some) == [m for m in sizes if m <= sizes[3]]
-    assert run(*arguments, "--query", "wings:2").code == 2
 
 
 def test_timings_of_the_models_gpu_and_triton(run, dataset, model, tmp_path, make_timings):
