@@ -231,13 +231,8 @@ def _add_kernels(
     known = facts[:, 0] >= 0
     timings = timings[known]
     rows = np.column_stack([timings["sweep"], timings["candidate"], facts[known]])
-    names = [column.name for column in schema.kernels.columns]
-    bulk.execute_many(
-        connection,
-        f"INSERT INTO kernels ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-        " ON CONFLICT (sweep, candidate) DO NOTHING",
-        rows.tolist(),
-    )
+    insert = f"{bulk.insert_statement(schema.kernels)} ON CONFLICT (sweep, candidate) DO NOTHING"
+    bulk.execute_many(connection, insert, rows.tolist())
 
 
 def _known(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> dict[str, int]:
