@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,14 @@ def every_command() -> Iterator[tuple[str, click.Command]]:
             below += [(f"{words} {name}", child) for name, child in command.commands.items()]
         else:
             yield words, command
+
+
+def execute(store: Path, *statements: str) -> None:
+    """Changes a store behind Diode's back."""
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        for statement in statements:
+            connection.execute(statement)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
 from diode_engine.problems.splits import is_held_out_by_size
 from diode_engine.store import RunState, Store, write_dataset
+from tests.samples import tile
 
 ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
 OPS = ("mm", "addmm", "bmm", "baddbmm")
@@ -48,12 +49,7 @@ def candidates(problem):
     return [
         # the call with the bias as it is, which torch 2.13 offers alone
         Candidate.make("aten::bias_addmm" if problem.op == "addmm" else f"aten::{problem.op}"),
-        *(
-            Candidate.make(
-                template, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8
-            )
-            for m, n, k, (s, w) in tiles
-        ),
+        *(tile(m, n, k, s, w, template) for m, n, k, (s, w) in tiles),
     ]
 
 

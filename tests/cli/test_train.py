@@ -5,12 +5,10 @@ from pathlib import Path
 import pytest
 
 from diode_engine import registry
-from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
-from diode_engine.core.timing import Timing
 from diode_engine.store import RunState, Store, write_dataset
+from tests.samples import table_of, tile
 
 TILES = (16, 32, 64, 128)
 QUICK = ["--rounds=60", "--depth=3", "--epochs=4", "--hidden=16", "--layers=1", "--batch-size=64"]
@@ -26,16 +24,10 @@ def store(tmp_path):
     """Sixty problems, faster with larger tiles."""
     environment = Environment(H200, "570", "2.13.0", "3.7.1")
     path = tmp_path / "diode.db"
-    table = TimingTable.from_records(
-        (
-            Problem.make("mm", 128 * i, 512, 256, "bfloat16"),
-            Candidate.make("triton::mm", BLOCK_M=m, BLOCK_N=64, BLOCK_K=32, num_warps=4),
-            environment,
-            Timing(min_us=i * (1 + 64 / m)),
-        )
-        for i in range(1, 61)
-        for m in TILES
-    )
+    size = range(1, 61)
+    problems = [Problem.make("mm", 128 * i, 512, 256, "bfloat16") for i in size]
+    us = [i * (1 + 64 / m) for i in size for m in TILES]
+    table = table_of(problems, [tile(m, 64, 32) for m in TILES], us, environment)
     with Store.open(path) as opened:
         opened.import_table(table, key="made up", spec={})
     return path

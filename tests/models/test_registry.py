@@ -210,15 +210,6 @@ def test_what_is_no_name_is_no_model(ship, name):
         registry.resolve(name)
 
 
-def test_hardware_is_named_as_people_do(ship):
-    ship("mine")
-    ship("mine", hardware=A100)
-    for name in ("NVIDIA A100", "nvidia-a100", "nvidia a100", "A100"):
-        assert registry.resolve("mine", name).manifest.hardware == A100
-    with pytest.raises(NoSuchModelError):
-        registry.resolve("mine", "NVIDIA B200")
-
-
 def test_two_models_of_one_number_are_ambiguous(ship, save, network):
     """Diode ships later what a user has registered: nothing, if it is the same model."""
     for members, ambiguous in ((), False), ((network(9),), True):

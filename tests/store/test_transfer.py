@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import os
 import tracemalloc
 from pathlib import Path
 
@@ -471,21 +470,6 @@ def test_an_unknown_suffix_is_refused(tmp_path, name, make_table):
     (tmp_path / name).touch()
     with pytest.raises(DatasetError, match=r"must end in \.json, \.msgpack"):
         read_dataset(tmp_path / name)
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, make_table, monkeypatch):
-    path = tmp_path / "a.json"
-    write_dataset(make_table(1, 1), path)
-    old = path.read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DatasetError, match="cannot be written: No space left"):
-        write_dataset(make_table(), path)
-    assert path.read_bytes() == old
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_could_not_be_read_is_not_written(tmp_path):
