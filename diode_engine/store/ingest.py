@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,20 +26,6 @@ _Ids = npt.NDArray[np.int64]
 Transactions = Callable[[], AbstractContextManager[sa.Connection]]
 
 _AT_ONCE = 500  # records that are looked up, and written, together
-
-
-def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
-    """Writes all rows, the problems, candidates and environments that are new, and what is derived
-    from the rows. Returns how many rows there are. Raises StoreError where a row was never
-    timed."""
-    if not len(table):
-        return 0
-    rows = Ingest(lambda: nullcontext(connection), run, table)
-    rows.identify()
-    rows.prepare(connection)
-    rows.derive(connection)
-    rows.write(lambda n: (slice(n),))
-    return len(table)
 
 
 class Ingest:
