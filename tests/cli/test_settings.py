@@ -96,6 +96,8 @@ def test_a_directory_does_not_widen_what_is_exposed(run, here, served, diode_hom
     for name in ("host", "port", "public-url", "read-only"):
         assert f"{name} of [serve] in diode.toml is ignored" in said
     assert "yes of" not in said  # which is of another command
+    said_of_it = " ".join(run("models", "remove", "mine").err.split())
+    assert "yes of [models.remove] in diode.toml is ignored" in said_of_it
     assert "Others can reach" not in said
     (server,) = served
     assert (server.host, server.port) == ("localhost", 8765)
@@ -105,20 +107,6 @@ def test_a_directory_does_not_widen_what_is_exposed(run, here, served, diode_hom
     monkeypatch.setenv("DIODE_SERVE_HOST", "127.0.0.1")
     run("serve", "--port", "8766")
     assert (served[1].host, served[1].port) == ("127.0.0.1", 8766)
-
-
-def test_a_directory_does_not_delete_or_write_over(run, here, dataset, tmp_path):
-    (here / "diode.toml").write_text("[db.backup]\nreplace = true\n")
-    run("data", "import", dataset)
-    mine = tmp_path / "mine.db"
-    run("data", "import", dataset, "--store", mine)
-    before = mine.read_bytes()
-    ran = run("db", "backup", mine)
-    assert ran.code != 0
-    assert "replace of [db.backup] in diode.toml is ignored" in " ".join(ran.err.split())
-    assert mine.read_bytes() == before
-    assert "ignored" not in run("data", "stats").err
-    assert run("db", "backup", mine, "--replace").code == 0
 
 
 # Flags and files that a directory's file may set: it says what is done, not over what, for whom,
