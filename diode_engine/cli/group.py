@@ -103,8 +103,7 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None:
-            said = settings.read(name)
-            settings.check(said, COMMANDS)
+            said = settings.read(name, COMMANDS)
             ctx.default_map = {name: settings.default_map(said, command, name)}
             if ctx.params["seed"] is not None and _takes_seed(command):
                 rest = ["--seed", str(ctx.params["seed"]), *rest]

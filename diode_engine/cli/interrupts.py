@@ -5,16 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
 from types import FrameType
 
 ORDERLY_SECONDS = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _make_handler() -> Callable[[int, FrameType | None], None]:
-    """Return a handler that raises KeyboardInterrupt at the first signal. Later signals would
-    interrupt the clean-up, so they are ignored until it has had ORDERLY_SECONDS."""
+def install() -> None:
+    """Makes the first signal raise KeyboardInterrupt in the main thread, where Python receives
+    signals. Later ones would interrupt the clean-up, so they are ignored until it has had
+    ORDERLY_SECONDS. A signal that is ignored, as SIGHUP is under nohup, stays ignored."""
     first = -ORDERLY_SECONDS
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -24,14 +24,7 @@ def _make_handler() -> Callable[[int, FrameType | None], None]:
             first = now
             raise KeyboardInterrupt
 
-    return handle
-
-
-def install() -> None:
-    """Installs the handlers in the main thread, where Python receives signals. A signal that is
-    ignored, as SIGHUP is under nohup, stays ignored."""
     if threading.current_thread() is threading.main_thread():
-        handler = _make_handler()
         for number in _SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, handler)
+                signal.signal(number, handle)

@@ -161,9 +161,6 @@ def unused(name: str, *, instead: str, is_flag: bool = False) -> Callable[[F], F
     return click.option(name, is_flag=is_flag, hidden=True, expose_value=False, callback=say)
 
 
-batch_size_unused = unused("--batch-size", instead="all predictions are made at once")
-
-
 def problems(default: int) -> Callable[[F], F]:
     """Adds --problems (or --num-shapes); the command gets `problems: int`."""
     return option(

@@ -13,6 +13,7 @@ from diode_engine.cli.data import data, describe_no_match, open_existing
 from diode_engine.cli.options import option
 from diode_engine.cli.queries import QueryCommand, form_options, query_argument, write
 from diode_engine.core.problem import Problem
+from diode_engine.core.timing import KERNEL_FACTS
 from diode_engine.errors import NothingError, StoreError
 from diode_engine.location import Location
 from diode_engine.plain_text import format_number, format_records
@@ -206,8 +207,7 @@ _COLUMNS = (
 )  # fmt: skip
 _CANDIDATE_COLUMNS = (
     *_PROBLEM_COLUMNS, "rank", "template", "kwargs", "time_us", "spread_us", "efficiency",
-    "timings", "failures", "registers", "spill_stores", "spill_loads", "shared_bytes",
-    "instructions",
+    "timings", "failures", *KERNEL_FACTS,
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from diode_engine import runs as jobs
 from diode_engine.cli import diagnostics, options
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.cli.options import option
+from diode_engine.cli.options import add_options, option
 from diode_engine.cli.queries import QueryCommand, form_options, query_argument, write
 from diode_engine.cli.results import Result, result_command
 from diode_engine.location import Location
@@ -24,7 +24,13 @@ from diode_engine.store import RunState, Store
 
 _LAST_LINES = 10  # of the log, in `show`
 
-run_argument = click.argument("run", metavar="RUN", type=click.IntRange(1))
+# The command gets `run: int` and `store: Location`.
+_of_run = add_options(
+    click.argument("run", metavar="RUN", type=click.IntRange(1)),
+    options.store,
+)
+_changes_run = add_options(_of_run, options.json_anyway)
+_tags = click.argument("tags", metavar="TAG...", nargs=-1, required=True)
 
 
 @click.group()
@@ -102,8 +108,7 @@ def _row(status: Status) -> dict[str, str]:
 
 
 @runs.command()
-@run_argument
-@options.store
+@_of_run
 @result_command
 def show(run: int, store: Location) -> Result:
     """Show all that is known of a run: how far it is, its command, its process and its log."""
@@ -145,8 +150,7 @@ def _last_lines(log: Path) -> list[str]:
 
 
 @runs.command()
-@run_argument
-@options.store
+@_of_run
 @options.as_json
 def follow(run: int, store: Location, as_json: bool) -> int:
     """Follow a run until it ends: its log goes to stdout, its progress to stderr. With --json, a
@@ -171,8 +175,7 @@ def follow(run: int, store: Location, as_json: bool) -> int:
 
 
 @runs.command()
-@run_argument
-@options.store
+@_of_run
 @result_command
 def cancel(run: int, store: Location) -> Result:
     """Stop a run. It is asked to stop. If it has not stopped after ten seconds, it is terminated,
@@ -189,8 +192,7 @@ def cancel(run: int, store: Location) -> Result:
 
 
 @runs.command()
-@run_argument
-@options.store
+@_of_run
 @result_command
 def resume(run: int, store: Location) -> Result:
     """Start again a run that failed, died or was cancelled, in a process of its own. It continues
@@ -205,30 +207,24 @@ def resume(run: int, store: Location) -> Result:
 
 
 @runs.command()
-@run_argument
-@click.argument("tags", metavar="TAG...", nargs=-1, required=True)
-@options.store
-@options.json_anyway
+@_changes_run
+@_tags
 def tag(run: int, tags: tuple[str, ...], store: Location) -> None:
     """Tag a run, so that `runs list tag:TAG` finds it."""
     _change(store, run, lambda opened: opened.tag(run, *tags))
 
 
 @runs.command()
-@run_argument
-@click.argument("tags", metavar="TAG...", nargs=-1, required=True)
-@options.store
-@options.json_anyway
+@_changes_run
+@_tags
 def untag(run: int, tags: tuple[str, ...], store: Location) -> None:
     """Remove tags from a run."""
     _change(store, run, lambda opened: opened.untag(run, *tags))
 
 
 @runs.command()
-@run_argument
+@_changes_run
 @click.argument("text")
-@options.store
-@options.json_anyway
 def note(run: int, text: str, store: Location) -> None:
     """Write a note on a run in place of the earlier one; an empty one removes it."""
     _change(store, run, lambda opened: opened.set_note(run, text))

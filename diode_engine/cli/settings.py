@@ -48,10 +48,11 @@ USER_ONLY = frozenset(
 )  # fmt: skip
 
 
-def read(command: str) -> dict[str, Any]:
+def read(command: str, commands: Container[str]) -> dict[str, Any]:
     """The settings in the files; those of the later file count. Settings that the current
     directory's file must not have are left out, with a warning if they are this command's. Raises
-    UsageError where a file is malformed."""
+    UsageError where a file is malformed, and for a key that is neither one of the commands nor the
+    store."""
     said: dict[str, Any] = {}
     for path in (paths.config_path(), Path(HERE)):
         try:
@@ -69,6 +70,10 @@ def read(command: str) -> dict[str, Any]:
             for name, table in given.items():
                 _leave_out(table, name, warns=name == command)
         _merge(said, given)
+    if unknown := [key for key in said if key != "store" and key not in commands]:
+        raise click.UsageError(
+            f"The settings have {show(unknown[0])}, which is not a command of diode-engine."
+        )
     return said
 
 
@@ -109,15 +114,6 @@ def default_map(said: Mapping[str, Any], command: click.Command, name: str) -> d
         if given and parameter.envvar is None:
             defaults[str(parameter.name)] = _value(given, parameter)
     return defaults
-
-
-def check(said: Mapping[str, Any], commands: Container[str]) -> None:
-    """Raises UsageError for a key that is neither a command nor the store."""
-    for key in said:
-        if key != "store" and key not in commands:
-            raise click.UsageError(
-                f"The settings have {show(key)}, which is not a command of diode-engine."
-            )
 
 
 def _leave_out(table: Any, name: str, *, warns: bool) -> None:

@@ -69,7 +69,7 @@ validation_options = add_options(
         help="Take the timings from this dataset file, or from those in a folder, not from the "
         "store.",
     ),
-    options.batch_size_unused,
+    options.unused("--batch-size", instead="all predictions are made at once"),
 )  # fmt: skip
 
 

@@ -104,6 +104,12 @@ def _found(
         yield iter(cursor.execute(str(compiled), compiled.params))
 
 
+def insert_statement(table: sa.Table) -> str:
+    """Return the SQL statement that inserts a row into the table, for `execute_many`."""
+    names = [column.name for column in table.columns]
+    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+
+
 def execute_many(connection: sa.Connection, statement: str, each: Iterable[Sequence[Any]]) -> None:
     """Executes an SQL statement, with a question mark for each value, once for each row of
     `each`."""
@@ -128,9 +134,8 @@ def insert_timings(connection: sa.Connection, rows: npt.NDArray[Any]) -> None:
             copy.write(_COPY_ENDS)
         return
     *values, failure = (rows[name].tolist() for name in _TIMINGS)
-    marks = ", ".join("?" * len(_TIMINGS))
     driver.executemany(
-        f"INSERT INTO timings ({', '.join(_TIMINGS)}) VALUES ({marks})",
+        insert_statement(schema.timings),
         zip(*values, [code or None for code in failure], strict=True),
     )
 

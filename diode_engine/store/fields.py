@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -69,8 +70,7 @@ def _number(help_line: str, column: Any, kind: type[int | float] = float) -> Que
     return QueryField(help_line, condition, ordered=True, remainder=whole)
 
 
-def _whole(help_line: str, column: Any) -> QueryField:
-    return _number(help_line, column, int)
+_whole = partial(_number, kind=int)
 
 
 def _time(help_line: str, column: Any) -> QueryField:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,20 +26,6 @@ _Ids = npt.NDArray[np.int64]
 Transactions = Callable[[], AbstractContextManager[sa.Connection]]
 
 _AT_ONCE = 500  # records that are looked up, and written, together
-
-
-def add_rows(connection: sa.Connection, run: int, table: TimingTable) -> int:
-    """Writes all rows, the problems, candidates and environments that are new, and what is derived
-    from the rows. Returns how many rows there are. Raises StoreError where a row was never
-    timed."""
-    if not len(table):
-        return 0
-    rows = Ingest(lambda: nullcontext(connection), run, table)
-    rows.identify()
-    rows.prepare(connection)
-    rows.derive(connection)
-    rows.write(lambda n: (slice(n),))
-    return len(table)
 
 
 class Ingest:
@@ -231,13 +217,8 @@ def _add_kernels(
     known = facts[:, 0] >= 0
     timings = timings[known]
     rows = np.column_stack([timings["sweep"], timings["candidate"], facts[known]])
-    names = [column.name for column in schema.kernels.columns]
-    bulk.execute_many(
-        connection,
-        f"INSERT INTO kernels ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-        " ON CONFLICT (sweep, candidate) DO NOTHING",
-        rows.tolist(),
-    )
+    insert = f"{bulk.insert_statement(schema.kernels)} ON CONFLICT (sweep, candidate) DO NOTHING"
+    bulk.execute_many(connection, insert, rows.tolist())
 
 
 def _known(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> dict[str, int]:

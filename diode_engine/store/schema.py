@@ -44,20 +44,8 @@ def _key() -> sa.Column[str]:
     return sa.Column("key", TEXT, nullable=False, unique=True)
 
 
-def _integer(name: str) -> sa.Column[int]:
-    return sa.Column(name, INTEGER, nullable=False)
-
-
-def _long(name: str) -> sa.Column[int]:
-    return sa.Column(name, LONG, nullable=False)
-
-
-def _text(name: str) -> sa.Column[str]:
-    return sa.Column(name, TEXT, nullable=False)
-
-
-def _real(name: str, *, nullable: bool = True) -> sa.Column[Any]:
-    return sa.Column(name, REAL, nullable=nullable)
+def _required(name: str, kind: sa.types.TypeEngine[Any]) -> sa.Column[Any]:
+    return sa.Column(name, kind, nullable=False)
 
 
 def _reference(name: str, to: str, *, nullable: bool = False) -> sa.Column[int]:
@@ -73,38 +61,38 @@ environments = _table(
     "environments",
     _id(),
     _key(),
-    _text("backend"),
-    _text("name"),
-    _text("arch"),
-    _long("multiprocessors"),
-    _long("clock_mhz"),
-    _long("memory_gb_s"),
-    _long("l2_bytes"),
-    _long("shared_bytes_block"),
-    _long("shared_bytes_multiprocessor"),
-    _long("registers_multiprocessor"),
-    _text("driver"),
-    _text("torch"),
-    _text("triton"),
+    _required("backend", TEXT),
+    _required("name", TEXT),
+    _required("arch", TEXT),
+    _required("multiprocessors", LONG),
+    _required("clock_mhz", LONG),
+    _required("memory_gb_s", LONG),
+    _required("l2_bytes", LONG),
+    _required("shared_bytes_block", LONG),
+    _required("shared_bytes_multiprocessor", LONG),
+    _required("registers_multiprocessor", LONG),
+    _required("driver", TEXT),
+    _required("torch", TEXT),
+    _required("triton", TEXT),
 )
 
 problems = _table(
     "problems",
     _id(),
     _key(),
-    _text("op"),
-    _integer("B"),
-    _integer("M"),
-    _integer("N"),
-    _integer("K"),
-    _text("dtype"),
-    _text("out_dtype"),
-    _text("a_layout"),
-    _integer("a_align"),
-    _text("b_layout"),
-    _integer("b_align"),
-    _integer("allow_tf32"),
-    _text("bias"),
+    _required("op", TEXT),
+    _required("B", INTEGER),
+    _required("M", INTEGER),
+    _required("N", INTEGER),
+    _required("K", INTEGER),
+    _required("dtype", TEXT),
+    _required("out_dtype", TEXT),
+    _required("a_layout", TEXT),
+    _required("a_align", INTEGER),
+    _required("b_layout", TEXT),
+    _required("b_align", INTEGER),
+    _required("allow_tf32", INTEGER),
+    _required("bias", TEXT),
     # The op's own fields that do not have their usual value: canonical JSON.
     sa.Column("attributes", TEXT, nullable=False, server_default=sa.text("'{}'")),
 )
@@ -113,20 +101,20 @@ candidates = _table(
     "candidates",
     _id(),
     _key(),
-    _text("template"),
-    _text("kwargs"),  # canonical JSON
+    _required("template", TEXT),
+    _required("kwargs", TEXT),  # canonical JSON
 )
 
 runs = _table(
     "runs",
     _id(),
     sa.Column("key", TEXT, unique=True),  # the content key of what was imported
-    _text("kind"),
-    _text("spec"),  # JSON
-    _text("state"),
-    _real("started", nullable=False),  # seconds since 1970, UTC
-    _real("heartbeat", nullable=False),
-    _real("finished"),
+    _required("kind", TEXT),
+    _required("spec", TEXT),  # JSON
+    _required("state", TEXT),
+    _required("started", REAL),  # seconds since 1970, UTC
+    _required("heartbeat", REAL),
+    sa.Column("finished", REAL),
     sa.Column("progress", TEXT),  # JSON
     sa.Column("message", TEXT),
     sa.Column("command", TEXT),  # JSON
@@ -136,7 +124,7 @@ runs = _table(
     sa.Column("machine", TEXT),
     sa.Column("pid", LONG),
     sa.Column("pid_started", LONG),
-    _real("cancel_asked"),  # seconds since 1970, UTC
+    sa.Column("cancel_asked", REAL),  # seconds since 1970, UTC
     sa.Column("resumes", INTEGER, sa.ForeignKey("runs.id", name="resumed_run")),
     sa.Column("note", TEXT),
     sa.Column("user", TEXT),  # who started it
@@ -163,11 +151,11 @@ timings = _table(
     "timings",
     _reference("sweep", "sweeps"),
     _reference("candidate", "candidates"),
-    _integer("seq"),
-    _real("min_us"),
-    _real("median_us"),
-    _real("spread_us"),
-    _integer("repeats"),
+    _required("seq", INTEGER),
+    sa.Column("min_us", REAL),
+    sa.Column("median_us", REAL),
+    sa.Column("spread_us", REAL),
+    _required("repeats", INTEGER),
     _reference("failure", "failures", nullable=True),
     sa.PrimaryKeyConstraint("sweep", "candidate", "seq"),
     sa.CheckConstraint(
@@ -183,11 +171,11 @@ kernels = _table(
     "kernels",
     _reference("sweep", "sweeps"),
     _reference("candidate", "candidates"),
-    _integer("registers"),
-    _integer("spill_stores"),
-    _integer("spill_loads"),
-    _integer("shared_bytes"),
-    _integer("instructions"),
+    _required("registers", INTEGER),
+    _required("spill_stores", INTEGER),
+    _required("spill_loads", INTEGER),
+    _required("shared_bytes", INTEGER),
+    _required("instructions", INTEGER),
     sa.PrimaryKeyConstraint("sweep", "candidate"),
     sa.Index("kernels_by_spills", "spill_stores", "sweep"),
     rowid=False,
@@ -202,12 +190,12 @@ summaries = _table(
     "summaries",
     _reference("problem", "problems"),
     _reference("environment", "environments"),
-    _integer("candidates"),  # distinct ones, timed or failed
-    _integer("failed"),  # those of them that have failures only
-    _integer("timings"),  # failures included
+    _required("candidates", INTEGER),  # distinct ones, timed or failed
+    _required("failed", INTEGER),  # those of them that have failures only
+    _required("timings", INTEGER),  # failures included
     _reference("best", "candidates", nullable=True),
-    _real("best_us"),
-    _real("aten_us"),  # of the fastest `aten::` candidate
+    sa.Column("best_us", REAL),
+    sa.Column("aten_us", REAL),  # of the fastest `aten::` candidate
     sa.PrimaryKeyConstraint("problem", "environment"),
     rowid=False,
 )
@@ -217,11 +205,11 @@ tallies = _table(
     "tallies",
     _reference("run", "runs"),
     _reference("environment", "environments"),
-    _text("op"),
-    _text("dtype"),
-    _integer("allow_tf32"),
-    _integer("failure"),
-    _integer("timings"),
+    _required("op", TEXT),
+    _required("dtype", TEXT),
+    _required("allow_tf32", INTEGER),
+    _required("failure", INTEGER),
+    _required("timings", INTEGER),
     sa.PrimaryKeyConstraint("run", "environment", "op", "dtype", "allow_tf32", "failure"),
     rowid=False,
 )
@@ -229,7 +217,7 @@ tallies = _table(
 tags = _table(
     "tags",
     _reference("run", "runs"),
-    _text("tag"),
+    _required("tag", TEXT),
     sa.PrimaryKeyConstraint("run", "tag"),
     rowid=False,
 )
@@ -237,9 +225,9 @@ tags = _table(
 curves = _table(
     "curves",
     _reference("run", "runs"),
-    _text("series"),
-    _real("step", nullable=False),
-    _real("value"),  # NULL for NaN
+    _required("series", TEXT),
+    _required("step", REAL),
+    sa.Column("value", REAL),  # NULL for NaN
     sa.PrimaryKeyConstraint("run", "series", "step"),
     rowid=False,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from diode_engine.core.timing import KERNEL_FACTS
 from diode_engine.errors import StoreError
 from diode_engine.store import bulk, schema
 from diode_engine.store.fields import sweeps_found
-from diode_engine.store.ingest import add_rows, rows_there
+from diode_engine.store.ingest import Ingest, rows_there
 from diode_engine.store.records import pairs_of, records_of
 from diode_engine.store.run_table import RunTable, read_runs
 from diode_engine.store.runs import Run
@@ -73,7 +74,13 @@ class Store(RunTable):
         """
         with self.writes(in_turn=True) as connection:
             self._update(connection, run, {"heartbeat": time.time()})
-            return add_rows(connection, run, table)
+            if len(table):
+                rows = Ingest(lambda: nullcontext(connection), run, table)
+                rows.identify()
+                rows.prepare(connection)
+                rows.derive(connection)
+                rows.write(lambda n: (slice(n),))
+            return len(table)
 
     def has_key(self, key: str) -> bool:
         """Whether a run has this key, so that its rows were imported."""

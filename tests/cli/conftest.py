@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
 from diode_engine import features
 from diode_engine.cli import main
+from diode_engine.cli.group import COMMANDS
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
@@ -61,6 +65,25 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+
+
+def every_command() -> Iterator[tuple[str, click.Command]]:
+    """The words of each command that is no group, and the command."""
+    below = [(name, entry.load(name)) for name, entry in COMMANDS.items()]
+    while below:
+        words, command = below.pop(0)
+        if isinstance(command, click.Group):
+            below += [(f"{words} {name}", child) for name, child in command.commands.items()]
+        else:
+            yield words, command
+
+
+def execute(store: Path, *statements: str) -> None:
+    """Changes a store behind Diode's back."""
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        for statement in statements:
+            connection.execute(statement)
 
 
 @pytest.fixture
@@ -126,6 +149,17 @@ def dataset(made: Path, tmp_path: Path) -> Path:
 def store(made: Path, dataset: Path, tmp_path: Path) -> Path:
     """A store with the timings of `dataset`."""
     return shutil.copy(made / "store.db", tmp_path / "store.db")
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The servers of the dashboard that were made, which serve nothing."""
+    pytest.importorskip("textual_serve")
+    from diode_engine.cli.dashboard_server import DashboardServer
+
+    servers: list[Any] = []
+    monkeypatch.setattr(DashboardServer, "serve", lambda server: servers.append(server))
+    return servers
 
 
 @pytest.fixture

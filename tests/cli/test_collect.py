@@ -6,7 +6,6 @@ import io
 import re
 import sys
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -117,14 +116,6 @@ def test_a_cluster_needs_ray_and_says_which_extra_brings_it(run, tmp_path, monke
     assert not (tmp_path / "s.db").exists()
     for arguments in (("--ray", "auto", "--gpu", "1"), ("--accelerator", "H200")):
         assert run(command, *arguments).code == 2
-
-
-def test_a_directory_does_not_say_which_cluster(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("diode.toml").write_text('[collect]\nray = "evil.example:6379"\n')
-    ran = run("collect", "--plan", "--problems", "2")
-    assert ran.code == 0
-    assert "ray of [collect] in diode.toml is ignored" in " ".join(ran.err.split())
 
 
 # draw-problems and collect-shapeset, and the sizes that collect takes

@@ -79,9 +79,6 @@ def test_stats_in_groups(run, store):
     assert text[2].endswith("%")
     rows = run("data", "stats", "--csv", "--store", store).out.splitlines()
     assert rows[0].startswith("gpu,op,dtype,problems,candidates,failed,timings")
-    none = run("data", "stats", "op:bmm", "--store", store)
-    assert none.out == ""
-    assert f"'op:bmm' finds no problem in {store}" in none.err
 
 
 def test_stats_know_a_run_that_is_dead_and_show_the_last_ten(run, tmp_path):

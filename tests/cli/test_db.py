@@ -1,8 +1,6 @@
 """diode-engine db and completion."""
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import zstandard
 
 from diode_engine.store import Store
 from diode_engine.store.schema import HEAD
+from tests.cli.conftest import execute
 
 EARLIER = Path(__file__).parents[1] / "store" / "earlier"
 
@@ -30,9 +29,11 @@ def test_a_backup_is_a_store_with_the_same_timings(run, store, tmp_path):
 def test_check_finds_timings_that_were_deleted_and_problems_that_were_changed(run, store):
     sound = run("db", "check", "--store", store, "--json")
     assert (sound.code, sound.json()["sound"]) == (0, True)
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("DELETE FROM timings WHERE candidate % 2")
-        connection.execute("UPDATE problems SET M = M + 1 WHERE id = 1")
+    execute(
+        store,
+        "DELETE FROM timings WHERE candidate % 2",
+        "UPDATE problems SET M = M + 1 WHERE id = 1",
+    )
     broken = run("db", "check", "--store", store, "--json")
     problems = json.loads(broken.out)["problems"]
     assert (broken.code, json.loads(broken.out)["sound"]) == (1, False)
@@ -41,8 +42,7 @@ def test_check_finds_timings_that_were_deleted_and_problems_that_were_changed(ru
 
 
 def test_a_newer_schema_wants_a_newer_diode_and_no_upgrade(run, store):
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    execute(store, "UPDATE alembic_version SET version_num = '9999'")
     before = store.read_bytes()
     for words in ("db check", "db upgrade", "data stats", "data import none.json"):
         ran = run(*words.split(), "--store", store)
@@ -55,8 +55,7 @@ def test_a_newer_schema_wants_a_newer_diode_and_no_upgrade(run, store):
 @pytest.mark.parametrize("words", ["upgrade", "check", "vacuum", "query VALUES(1)"])
 def test_another_programs_file_is_left_alone(run, tmp_path, words):
     foreign = tmp_path / "foreign.db"
-    with closing(sqlite3.connect(foreign)) as connection, connection:
-        connection.execute("CREATE TABLE theirs (x)")
+    execute(foreign, "CREATE TABLE theirs (x)")
     before = foreign.read_bytes()
     run("db", *words.split(), "--store", foreign).says(1, "another program")
     assert foreign.read_bytes() == before
@@ -77,10 +76,12 @@ def test_an_earlier_store_is_upgraded_and_kept(run, tmp_path):
 
 
 def test_vacuum_gives_the_space_back(run, store):
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("CREATE TABLE much (x)")
-        connection.executemany("INSERT INTO much VALUES (?)", [("x" * 1000,)] * 500)
-        connection.execute("DROP TABLE much")
+    execute(
+        store,
+        "CREATE TABLE much (x)",
+        "INSERT INTO much VALUES (zeroblob(500000))",
+        "DROP TABLE much",
+    )
     done = run("db", "vacuum", "--store", store, "--json").json()
     assert done["after"] < done["before"]
     assert done["after"] == store.stat().st_size

@@ -18,13 +18,13 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
-from diode_engine.core.timing import Timing
 from diode_engine.demo import child, tables
 from diode_engine.errors import IntegrationError
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
 from diode_engine.problems.splits import is_held_out_by_size
 from diode_engine.store import RunState, Store, write_dataset
+from tests.samples import table_of, tile
 
 ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
 OPS = ("mm", "addmm", "bmm", "baddbmm")
@@ -48,27 +48,18 @@ def candidates(problem):
     return [
         # the call with the bias as it is, which torch 2.13 offers alone
         Candidate.make("aten::bias_addmm" if problem.op == "addmm" else f"aten::{problem.op}"),
-        *(
-            Candidate.make(
-                template, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_stages=s, num_warps=w, GROUP_M=8
-            )
-            for m, n, k, (s, w) in tiles
-        ),
+        *(tile(m, n, k, s, w, template) for m, n, k, (s, w) in tiles),
     ]
 
 
 def made_up(asked):
     """Times by the features' roofline, all a tenth slower."""
-
-    def rows():
-        for problem in asked:
-            offered = candidates(problem)
-            n = len(offered)
-            x = features.matrix((problem,), offered, np.zeros(n, np.intp), np.arange(n), H200)
-            for candidate, us in zip(offered, 1.1 * 2 ** x[:, features.BASE], strict=True):
-                yield problem, candidate, ENVIRONMENT, Timing(min_us=float(us))
-
-    return TimingTable.from_records(rows())
+    tables = []
+    for problem in asked:
+        offered = candidates(problem)
+        us = 1.1 * 2 ** features.space(problem, offered, H200).base
+        tables.append(table_of([problem], offered, us, ENVIRONMENT))
+    return TimingTable.joined(tables)
 
 
 @pytest.fixture

@@ -16,17 +16,9 @@ from diode_engine.cli.group import COMMANDS
 from diode_engine.problems import sources
 from diode_engine.runs import KINDS
 from diode_engine.store import Store
+from tests.cli.conftest import every_command
 
-
-def walk(command, words):
-    if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            yield from walk(below, (*words, name))
-    else:
-        yield " ".join(words), command
-
-
-EVERY = dict(found for name, entry in COMMANDS.items() for found in walk(entry.load(name), (name,)))
+EVERY = dict(every_command())
 # What is asked of them needs no timings, or is not told as data.
 WITHOUT_STORE = {
     "capture", "completion", "data merge", "data verify", "db copy", "explain", "freeze",

@@ -6,12 +6,7 @@ import pytest
 
 from diode_engine.cli import lookup_table
 from diode_engine.cli.models import looking
-from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
-from diode_engine.core.timing import Timing
-from diode_engine.store import Store, export_dataset
 
 PROBLEMS = [
     Problem.make("mm", 64, 1024, 1024, "bfloat16", b_layout="col"),
@@ -51,15 +46,9 @@ def test_problems_that_share_a_key_and_differ_are_left_out():
 
 @pytest.mark.parametrize("where", ["file", "store"])
 def test_the_gpu_is_that_of_the_timings_where_none_is_named(
-    run, shapes, tmp_path, where, monkeypatch
+    run, shapes, dataset, store, tmp_path, where, monkeypatch
 ):
     monkeypatch.setattr(lookup_table, "_answers", lambda question, total: [{}] * total)
-    store, dataset = tmp_path / "diode.db", tmp_path / "timings.json"
-    with Store.open(store) as opened:
-        one = Candidate.make("aten::mm")
-        rows = [(PROBLEMS[0], one, Environment(H200, "570", "2.13.0", "3.7.1"), Timing(9.0))]
-        opened.import_table(TimingTable.from_records(rows), key="a", spec={"file": "a.json"})
-        export_dataset(opened, dataset)
     named = ["--file", dataset] if where == "file" else ["--store", store, "--query", "op:mm"]
     ran = run("export-lookup-table", tmp_path / "table.json", *named, "--json")
     assert ran.json()["hardware"] == "NVIDIA H200"

@@ -42,10 +42,6 @@ def write(path, *groups, environments=None):
     return path
 
 
-def lines(out):
-    return [json.loads(line) for line in out.splitlines()]
-
-
 @pytest.mark.parametrize("rows_at_once", [1 << 15, 1, 4])
 def test_a_line_a_group_in_the_files_order(run, model, tmp_path, monkeypatch, rows_at_once):
     monkeypatch.setattr(module, "_ROWS", rows_at_once)
@@ -59,7 +55,7 @@ def test_a_line_a_group_in_the_files_order(run, model, tmp_path, monkeypatch, ro
     ]
     ran = run("predict", write(tmp_path / "a.json", *groups), "--model", model)
     assert ran.code == 0
-    found = lines(ran.out)
+    found = ran.json_lines()
     predictor = Predictor.load(model)
     assert len(found) == len(groups)
     for line, group in zip(found, groups, strict=True):
@@ -85,7 +81,7 @@ def test_the_registrys_model_for_each_gpu(run, model, tmp_path):
     file = write(tmp_path / "a.json", *groups, environments=[H200, {"hardware": unlike}])
     nothing = run("predict", file)
     assert nothing.code == 3
-    assert [(at["model"], at["predicted_us"]) for at in lines(nothing.out)] == [
+    assert [(at["model"], at["predicted_us"]) for at in nothing.json_lines()] == [
         (None, [None, None])
     ] * 2
     assert "so nothing was predicted" in nothing.err
@@ -93,12 +89,12 @@ def test_the_registrys_model_for_each_gpu(run, model, tmp_path):
     ran = run("predict", file)
     assert ran.code == 0
     assert "no model for Old GPU" in ran.err
-    first, second = lines(ran.out)
+    first, second = ran.json_lines()
     assert (first["model"], first["predicted_us"]) == (None, [None, None])
     assert second["model"] == "tripled@1"
     assert None not in second["predicted_us"]
     for name in ("NVIDIA H200", "nvidia-h200"):
-        for line in lines(run("predict", file, "--hardware", name).out):
+        for line in run("predict", file, "--hardware", name).json_lines():
             assert line["predicted_us"] == second["predicted_us"]
     run("predict", file, "--hardware", "GTX 1080").says(3, "NVIDIA H200, Old GPU")
     assert run("predict", file, "--hardware", "NVIDIA H200", "--model", "tripled").code == 2
@@ -112,7 +108,7 @@ def test_a_gpu_much_like_the_models(run, model, tmp_path):
         group = {"problem": 0, "candidate": [0]}
         file = write(tmp_path / "a.json", group, environments=[{"hardware": device}])
         ran = run("predict", file)
-        assert lines(ran.out)[0]["model"] == "tripled@1"
+        assert ran.json_lines()[0]["model"] == "tripled@1"
         assert ("trained on NVIDIA H200, is taken" in ran.err) == said
 
 

@@ -82,6 +82,3 @@ def test_the_map_in_its_three_forms(store, run):
     text = run("data", "map", "--across", "k").out.splitlines()
     assert text[0].split()[:4] == ["M", "↓", "K", "→"]
     assert len(text) == 1 + len(grid["m_from"])
-    none = run("data", "map", "op:bmm")
-    assert none.out == ""
-    assert "'op:bmm' finds no problem in " in none.err

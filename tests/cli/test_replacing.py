@@ -7,12 +7,10 @@ import os
 import shlex
 import shutil
 import signal
-import sqlite3
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import click
@@ -20,11 +18,11 @@ import pytest
 
 from diode_engine import atomic
 from diode_engine.cli import lookup_table
-from diode_engine.cli.group import COMMANDS
 from diode_engine.cli.options import StoreType
 from diode_engine.core.problem import Problem
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.store import Store, soundness, write_dataset
+from tests.cli.conftest import every_command, execute
 
 # The words of each command that writes a file where the user says, and the file's name. In the
 # words, {target} is that file and {store} a store; {dataset}, {many}, {shapeset}, {solution} and
@@ -72,14 +70,6 @@ READ = {
 each = pytest.mark.parametrize("words", list(WRITERS))
 
 
-def _parameters(command, words):
-    if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            yield from _parameters(below, f"{words} {name}")
-    else:
-        yield from ((words, param) for param in command.params)
-
-
 def _is_output(words, param):
     kind = param.type
     if not isinstance(kind, click.Path) or (isinstance(kind, StoreType) and param.name != "target"):
@@ -90,8 +80,8 @@ def _is_output(words, param):
 def test_each_command_that_writes_a_file_is_here():
     found = {
         words
-        for name, entry in COMMANDS.items()
-        for words, param in _parameters(entry.load(name), name)
+        for words, command in every_command()
+        for param in command.params
         if _is_output(words, param)
     }
     assert found | {"workflow"} == set(WRITERS)
@@ -299,13 +289,6 @@ def test_a_store_in_use_is_not_replaced(run, store, dataset):
 # -- damaged stores --------------------------------------------------------------------------------
 
 
-def _sql(path, *statements):
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("PRAGMA foreign_keys = OFF")
-        for statement in statements:
-            connection.execute(statement)
-
-
 def _overwrite(path, start, data):
     with path.open("r+b") as file:
         file.seek(start)
@@ -313,10 +296,12 @@ def _overwrite(path, start, data):
 
 
 DAMAGE: dict[str, Callable[[Path], None]] = {
-    "timings deleted": lambda path: _sql(path, "DELETE FROM timings WHERE candidate % 2"),
-    "a time changed": lambda path: _sql(path, "UPDATE timings SET min_us = min_us / 3"),
-    "a problem changed": lambda path: _sql(path, 'UPDATE problems SET "M" = "M" + 1 WHERE id = 1'),
-    "a reference lost": lambda path: _sql(path, "DELETE FROM candidates WHERE id = 1"),
+    "timings deleted": lambda path: execute(path, "DELETE FROM timings WHERE candidate % 2"),
+    "a time changed": lambda path: execute(path, "UPDATE timings SET min_us = min_us / 3"),
+    "a problem changed": lambda path: execute(
+        path, 'UPDATE problems SET "M" = "M" + 1 WHERE id = 1'
+    ),
+    "a reference lost": lambda path: execute(path, "DELETE FROM candidates WHERE id = 1"),
     "a page lost": lambda path: _overwrite(path, path.stat().st_size - 4096, bytes(4096)),
     "cut short": lambda path: os.truncate(path, path.stat().st_size // 2),
     "emptied": lambda path: os.truncate(path, 0),
@@ -366,7 +351,7 @@ def test_the_counts_of_a_damaged_store_say_so(run, store, damage):
     "sql", ["DELETE FROM timings WHERE candidate % 2", "UPDATE runs SET state = ''"]
 )
 def test_what_can_be_read_of_a_damaged_store_goes_to_a_new_file(run, store, dataset, tmp_path, sql):
-    _sql(store, sql)
+    execute(store, sql)
     run("data", "export", dataset, "--store", store, "--damaged").says(1, "new file")
     ran = run("data", "export", tmp_path / "new.json", "--store", store, "--damaged")
     assert ran.code == 0

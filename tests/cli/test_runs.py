@@ -71,8 +71,6 @@ def test_the_list_by_a_query_and_in_pages(store, run):
     assert numbers("--rows", 2) == [4, 3]
     assert numbers("--rows", 2, "--before", 3) == [2, 1]
     assert "--before 3 shows earlier ones." in run("runs", "list", "--rows", 2).err
-    wrong = run("runs", "list", "kindd:train")
-    wrong.says(ExitCode.USAGE, "There is no field kindd (character 1); the fields are state, kind")
 
 
 def test_tags_and_a_note_are_written_found_and_taken_away(store, run):

@@ -5,21 +5,10 @@ from __future__ import annotations
 import shlex
 import socket
 import sys
-from typing import Any
 
 import pytest
 
 pytest.importorskip("textual_serve")
-
-
-@pytest.fixture
-def served(monkeypatch):
-    """The servers that were made, which serve nothing."""
-    from diode_engine.cli.dashboard_server import DashboardServer
-
-    made: list[Any] = []
-    monkeypatch.setattr(DashboardServer, "serve", lambda server: made.append(server))
-    return made
 
 
 def test_the_dashboard_of_this_store(run, served, tmp_path):

@@ -30,7 +30,9 @@ def test_a_store_on_a_server_does_what_one_in_a_file_does(run, database, dataset
     ran = run("db", "copy", database, back)
     assert ran.code == 0
     assert "48 timings of 12 problems, 1 runs" in ran.out
-    run("db", "copy", back, database).says(1, "is not empty")
+    run("db", "copy", back, database).says(1, "is not empty; give another one, or add the timings")
+    run("db", "copy", tmp_path / "none.db", tmp_path / "new.db").says(3, "There is no store at")
+    assert not (tmp_path / "new.db").exists()
     assert run("db", "check", "--store", back).code == 0
 
 
@@ -76,7 +78,6 @@ def test_a_password_of_the_environment_is_in_nothing_that_is_left(
         "with Store.open(paths.store_location()) as store:\n"
         "    run = start(store, 'train', {'name': 'x'})\n"
         "    print(open(f'/proc/{run.process.pid}/cmdline').read().replace(chr(0), ' '))\n"
-        "    import os\n    os.waitpid(run.process.pid, 0) if 0 else None\n"
         "    import threading\n"
         "    [t.join() for t in threading.enumerate() if t.name.startswith('run ')]\n"
         "    print(look(store, run.id).to_dict())\n"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 import pytest
 
 from diode_engine.cli import settings
-from diode_engine.cli.group import COMMANDS
+from tests.cli.conftest import every_command
 
 
 @pytest.fixture(autouse=True)
@@ -87,12 +85,7 @@ def test_a_mistake_is_told(run, here, text, said):
     assert run("--help").code == 0
 
 
-def test_a_directory_does_not_widen_what_is_exposed(run, here, diode_home, monkeypatch):
-    pytest.importorskip("textual_serve")
-    from diode_engine.cli.dashboard_server import DashboardServer
-
-    served: list[Any] = []
-    monkeypatch.setattr(DashboardServer, "serve", lambda server: served.append(server))
+def test_a_directory_does_not_widen_what_is_exposed(run, here, served, diode_home, monkeypatch):
     (here / "diode.toml").write_text(
         '[serve]\nhost = "0.0.0.0"\nport = 1\npublic-url = "http://evil.example"\n'
         'read-only = false\nstore = "of-here.db"\n[models.remove]\nyes = true\n'
@@ -103,6 +96,8 @@ def test_a_directory_does_not_widen_what_is_exposed(run, here, diode_home, monke
     for name in ("host", "port", "public-url", "read-only"):
         assert f"{name} of [serve] in diode.toml is ignored" in said
     assert "yes of" not in said  # which is of another command
+    said_of_it = " ".join(run("models", "remove", "mine").err.split())
+    assert "yes of [models.remove] in diode.toml is ignored" in said_of_it
     assert "Others can reach" not in said
     (server,) = served
     assert (server.host, server.port) == ("localhost", 8765)
@@ -112,20 +107,6 @@ def test_a_directory_does_not_widen_what_is_exposed(run, here, diode_home, monke
     monkeypatch.setenv("DIODE_SERVE_HOST", "127.0.0.1")
     run("serve", "--port", "8766")
     assert (served[1].host, served[1].port) == ("127.0.0.1", 8766)
-
-
-def test_a_directory_does_not_delete_or_write_over(run, here, dataset, tmp_path):
-    (here / "diode.toml").write_text("[db.backup]\nreplace = true\n")
-    run("data", "import", dataset)
-    mine = tmp_path / "mine.db"
-    run("data", "import", dataset, "--store", mine)
-    before = mine.read_bytes()
-    ran = run("db", "backup", mine)
-    assert ran.code != 0
-    assert "replace of [db.backup] in diode.toml is ignored" in " ".join(ran.err.split())
-    assert mine.read_bytes() == before
-    assert "ignored" not in run("data", "stats").err
-    assert run("db", "backup", mine, "--replace").code == 0
 
 
 # Flags and files that a directory's file may set: it says what is done, not over what, for whom,
@@ -142,19 +123,16 @@ OPTIONS_OF_A_DIRECTORY = {
 
 
 def test_every_flag_and_file_is_the_users_or_a_directorys():
-    def walk(command, words):
-        for name, child in getattr(command, "commands", {}).items():
-            walk(child, f"{words}.{name}")
+    seen: set[str] = set()
+    for words, command in every_command():
         for option in command.params:
             flag_or_file = isinstance(option.type, click.Path) or getattr(option, "is_flag", False)
             if isinstance(option, click.Option) and flag_or_file:
                 names = {spelling.lstrip("-") for spelling in option.opts}
+                place = words.replace(" ", ".")
                 # One that is in neither: may a directory that somebody else made set it?
-                of_user = all(settings.is_users_only(name, words) for name in names)
+                of_user = all(settings.is_users_only(name, place) for name in names)
                 assert of_user or names <= OPTIONS_OF_A_DIRECTORY, (words, names)
                 seen.update(names)
-
-    seen: set[str] = set()
-    for name, entry in COMMANDS.items():
-        walk(entry.load(name), name)
     assert {"replace", "yes", "read-only", "output", "store", "plan"} <= seen
+    assert settings.is_users_only("ray", "collect")  # which cluster's answers are unpickled

@@ -47,4 +47,3 @@ def test_what_is_asked_is_passed_on_and_the_page_is_written(run, shapeset, tmp_p
     assert ran.json()["promoted"] is True
     assert page.read_text() == "# a page\n"
     assert asked["capture"] is None
-    assert run("tune", "--store", store, "-o", tmp_path / "none" / "p.md").code == 1

@@ -41,7 +41,7 @@ def file(tmp_path, dataset):
 
 
 def states(ran):
-    return [json.loads(line)["state"] for line in ran.out.splitlines()]
+    return [line["state"] for line in ran.json_lines()]
 
 
 def test_steps_whose_inputs_did_not_change_are_skipped(run, file, tmp_path, make_timings):

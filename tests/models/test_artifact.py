@@ -167,11 +167,10 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("members", 0, "family", value="oracle"), "does not know"),
     ],
 )
-def test_a_manifest_that_lies_is_refused(save, tmp_path, change, sentence):
-    save(tmp_path / "m")
-    edit(tmp_path / "m", change)
+def test_a_manifest_that_lies_is_refused(model, change, sentence):
+    edit(model, change)
     with pytest.raises(ModelError, match=sentence):
-        load_artifact(tmp_path / "m")
+        load_artifact(model)
 
 
 @pytest.mark.parametrize(
@@ -183,18 +182,16 @@ def test_a_manifest_that_lies_is_refused(save, tmp_path, change, sentence):
         b'{"format": "diode-model", "format": "diode-model"}', b" " * (2 << 20),
     ],
 )  # fmt: skip
-def test_a_manifest_that_is_none_is_refused(save, tmp_path, data):
-    save(tmp_path / "m")
-    (tmp_path / "m" / "manifest.json").write_bytes(data)
+def test_a_manifest_that_is_none_is_refused(model, data):
+    (model / "manifest.json").write_bytes(data)
     with pytest.raises(ModelError):
-        load_artifact(tmp_path / "m")
+        load_artifact(model)
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "folder", "nothing"])
 @pytest.mark.parametrize("name", ["manifest.json", "network-0.safetensors"])
-def test_only_regular_files_are_read(save, tmp_path, what, name):
-    save(tmp_path / "m")
-    path = tmp_path / "m" / name
+def test_only_regular_files_are_read(model, tmp_path, what, name):
+    path = model / name
     kept = path.rename(tmp_path / "kept")
     if what == "link":
         path.symlink_to(kept)
@@ -203,7 +200,7 @@ def test_only_regular_files_are_read(save, tmp_path, what, name):
     elif what == "folder":
         path.mkdir()
     with pytest.raises(ModelError):
-        load_artifact(tmp_path / "m")
+        load_artifact(model)
 
 
 WIDTH = len(features.NAMES)
@@ -232,14 +229,13 @@ WIDTH = len(features.NAMES)
         ({"scale": np.full(WIDTH, 3e38, np.float32)}, "so large that it predicts no times"),
     ],
 )
-def test_a_hostile_network_is_refused(save, network, tmp_path, data, sentence):
+def test_a_hostile_network_is_refused(model, network, data, sentence):
     if isinstance(data, dict):
         tensors = {**load_tensors(network().to_bytes()), **data}
         data = save_tensors({k: v for k, v in tensors.items() if v is not None})
-    save(tmp_path / "m")
-    replace_weights(tmp_path / "m", data)
+    replace_weights(model, data)
     with pytest.raises(ModelError, match=sentence):
-        load_artifact(tmp_path / "m")
+        load_artifact(model)
 
 
 @pytest.mark.parametrize(

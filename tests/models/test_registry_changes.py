@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 
@@ -108,35 +107,16 @@ def test_shipped_models_stay_and_can_be_annotated(ship):
     assert [p.name for p in folder.parent.parent.iterdir()] == ["gemm"]
 
 
-def test_an_alias_is_one_name_for_one_model(model, save, tmp_path):
+def test_an_alias_is_one_name_for_one_model(model):
     mine = registry.register(model, "mine")
     assert registry.set_alias("candidate", mine)
-    assert not registry.set_alias("candidate", mine)
     assert registry.resolve("candidate") == mine
     assert registry.aliases_for(SLUG) == {"candidate": "mine@1"}
     with pytest.raises(RegistryError, match="is an alias"):
         registry.register(model, "candidate")
-    with pytest.raises(RegistryError, match="a name of its own"):
-        registry.set_alias("mine", mine)
-    outside = registry.resolve(str(model))
-    with pytest.raises(RegistryError, match="not registered"):
-        registry.set_alias("other", outside)
     registry.remove_alias("candidate", SLUG)
     with pytest.raises(NoSuchModelError, match="no alias candidate"):
         registry.remove_alias("candidate", SLUG)
-
-
-def test_an_overview_tells_all(model, ship):
-    ship("gemm")
-    mine = registry.register(model, "mine", default=True)
-    registry.set_alias("candidate", mine)
-    seen = registry.overview()
-    assert [e.model.reference for e in seen.entries] == ["gemm@1", "mine@1"]
-    entry = seen.entries[1]
-    assert sorted(entry.aliases) == ["candidate", "default"]
-    assert entry.taken is not None
-    assert json.loads(json.dumps([e.to_dict() for e in seen.entries]))[0]["from"] == "shipped"
-    assert seen.problems == ()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")

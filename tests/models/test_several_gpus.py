@@ -155,7 +155,7 @@ def test_a_listing_says_on_which_gpus_it_is_taken(shared):
     assert found["own@1"].taken == {}
     line = found["shared@3"].to_dict()
     assert line["taken_on"] == [H200.name, H100.name]
-    assert line["gpus"] == [H200.name, H100.name]
+    assert (line["from"], line["gpus"]) == ("shipped", [H200.name, H100.name])
 
 
 def test_what_is_known_of_a_gpu_is_of_its_own_record(shared):

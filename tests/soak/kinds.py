@@ -396,10 +396,9 @@ def _settings(path: Path) -> None:
     here = Path.cwd()
     os.chdir(path.parent)
     try:
-        said = settings.read("collect")
+        said = settings.read("collect", ("collect", "data"))
     finally:
         os.chdir(here)
-    settings.check(said, ("collect", "data"))
     for name, words in (("collect", ()), ("data", ("problems",))):
         command = COMMANDS[name].load(name)
         defaults = settings.default_map(said, command, name)

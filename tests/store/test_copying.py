@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from diode_engine.core.table import TimingTable
-from diode_engine.errors import StoreError, StoreMissingError
+from diode_engine.errors import StoreError
 from diode_engine.location import Location, location_of
 from diode_engine.runs.process import current_process
 from diode_engine.store import Store, bulk, maintenance, schema, soundness
@@ -75,19 +75,6 @@ def test_a_store_goes_there_and_back_without_a_difference(first, database, tmp_p
         run = store.start_run("collect", {})
         assert run == 4
         assert store.add(run, make_table(4, 12)) == 48
-
-
-def test_a_store_that_is_not_empty_is_not_copied_into(database, tmp_path, make_table):
-    file, server = tmp_path / "here.db", location_of(database)
-    fill(file, make_table)
-    maintenance.copy(file, server)
-    with pytest.raises(StoreError, match="is not empty; give another one, or add the timings"):
-        maintenance.copy(file, server)
-    with pytest.raises(StoreError, match=r"here\.db is there already"):
-        maintenance.copy(server, file)
-    with pytest.raises(StoreMissingError):
-        maintenance.copy(tmp_path / "missing.db", tmp_path / "new.db")
-    assert not (tmp_path / "new.db").exists()
 
 
 def test_a_damaged_store_is_not_copied(database, tmp_path, make_table):

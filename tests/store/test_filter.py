@@ -16,7 +16,7 @@ from diode_engine.core.timing import Timing
 from diode_engine.errors import QueryError
 from diode_engine.store import Store, schema
 from diode_engine.store.fields import PROBLEMS, RUNS
-from diode_engine.store.query import MAX_ROWS, problems
+from diode_engine.store.query import problems
 from diode_engine.store.run_query import runs
 from tests.store.conftest import ENVIRONMENT
 
@@ -278,12 +278,3 @@ def test_mistakes_about_runs(query, sentence):
     with pytest.raises(QueryError) as caught:
         RUNS.parse(query)
     assert sentence in str(caught.value)
-
-
-def test_runs_come_by_pages(place):
-    with Store.open(place) as store:
-        for _ in range(5):
-            store.start_run("train", {})
-        assert [run.id for run in runs(store, limit=2)] == [5, 4]
-        assert [run.id for run in runs(store, before=4, limit=2)] == [3, 2]
-        assert MAX_ROWS == 500

@@ -63,14 +63,7 @@ def test_an_export_of_everything_adds_nothing_when_it_is_imported(
 def test_of_a_file_only_what_is_new_is_imported(store, tmp_path, make_table, as_rows):
     store.add(store.start_run("collect", {}), make_table(2, 5))
     more = make_table(4, 5)  # begins with other times of the same two problems
-    both = TimingTable(
-        more.problems, more.candidates, more.environments,
-        **{
-            name: np.concatenate([getattr(make_table(2, 5), name), getattr(more, name)])
-            for name in ("problem", "candidate", "environment", "min_us", "median_us",
-                         "spread_us", "repeats", "failure")
-        },
-    )  # fmt: skip
+    both = TimingTable.joined([make_table(2, 5), more])
     write_dataset(both, tmp_path / "both.msgpack")
     done = import_dataset(store, tmp_path / "both.msgpack")
     run = store.run(done.run)

@@ -216,13 +216,6 @@ def test_whatever_is_asked_of_a_damaged_store_is_answered_or_refused(
     assert "export" in refused  # whatever is damaged
 
 
-def test_an_empty_file_is_not_sound(path):
-    path.write_bytes(b"")
-    assert soundness.check(path).problems == (
-        "It is empty, without even a table; if it was a store, all that it held is lost.",
-    )
-
-
 def test_a_checksum_follows_from_the_timings_alone(tmp_path, make_table):
     """Written at once or in pieces, and by the migration, it is the same."""
     table = make_table(4, 10)

@@ -94,20 +94,6 @@ def test_what_was_timed_on_a_problem_in_this_very_environment(store, make_table)
     assert store.timed(Problem.make("mm", 9, 9, 9, "float16"), table.environments[0]) == {}
 
 
-def test_stats_count_what_is_there(store, make_table):
-    table = make_table(3, 7)
-    run = store.start_run("collect", {})
-    store.add(run, table)
-    stats = store.stats()
-    assert (stats.problems, stats.candidates, stats.timings) == (3, 7, 21)
-    assert stats.failures == {"timeout": 3}
-    assert stats.by_op == {"mm": 21}
-    assert stats.by_dtype == {"bfloat16": 21}
-    assert stats.by_environment == ((table.environments[0], 21),)
-    assert stats.by_run == {run: 21}
-    assert [r.id for r in stats.runs] == [run]
-
-
 def test_a_run_tells_how_far_it_is(store):
     run = store.start_run("collect", {"shapes": ["a"]})
     (begun,) = store.runs()

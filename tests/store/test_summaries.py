@@ -100,6 +100,10 @@ def test_summaries_and_tallies_are_what_the_timings_say(store, cuts):
     by_run = {first: sum(sizes[::2]), second: sum(sizes[1::2])}
     assert stats.by_run == {run: n for run, n in by_run.items() if n}
     assert set(stats.by_dtype) == {"bfloat16", "float32", "float32 tf32", "float16"}
+    assert set(stats.by_op) == {"mm", "addmm", "bmm"}
+    assert {each for each, _ in stats.by_environment} == {ENVIRONMENT, ELSEWHERE}
+    assert (stats.problems, stats.candidates) == (4, 8)
+    assert [run.id for run in stats.runs] == [first, second]
 
 
 @pytest.mark.parametrize("place", ["file"], indirect=True)

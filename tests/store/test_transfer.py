@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import os
 import tracemalloc
 from pathlib import Path
 
@@ -473,21 +472,6 @@ def test_an_unknown_suffix_is_refused(tmp_path, name, make_table):
         read_dataset(tmp_path / name)
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, make_table, monkeypatch):
-    path = tmp_path / "a.json"
-    write_dataset(make_table(1, 1), path)
-    old = path.read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DatasetError, match="cannot be written: No space left"):
-        write_dataset(make_table(), path)
-    assert path.read_bytes() == old
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_what_could_not_be_read_is_not_written(tmp_path):
     table = one_product(Timing(1.0), candidate=Candidate("\ud800"))
     with pytest.raises(DatasetError, match="cannot carry"):
@@ -512,13 +496,3 @@ def test_the_example_of_the_documentation_is_read(tmp_path):
     example = text.split("```json\n")[1].split("```")[0]
     (tmp_path / "a.json").write_text(example)
     assert len(read_dataset(tmp_path / "a.json")) == 7
-
-
-def test_the_same_timings_are_imported_once_from_files_of_two_formats(tmp_path):
-    for name in ("a.json", "b.msgpack.zst"):
-        write(tmp_path / name, FOREIGN)
-    with Store.open(tmp_path / "d.db") as store:
-        first = import_dataset(store, tmp_path / "a.json")
-        again = import_dataset(store, tmp_path / "b.msgpack.zst")
-        assert (first.new, again.new, again.run) == (True, False, first.run)
-        assert store.stats().timings == 5

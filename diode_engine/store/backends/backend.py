@@ -199,8 +199,8 @@ class Backend(ABC):
 
     @abstractmethod
     def vacuum(self) -> tuple[int, int]:
-        """Free the space of what was deleted; return the size in bytes before and after. Raises
-        StoreMissingError, and StoreLockedError where others use the store."""
+        """Free the space of what was deleted in a store that is there; return the size in bytes
+        before and after. Raises StoreLockedError where others use the store."""
 
     @abstractmethod
     def watch(self) -> Watch:

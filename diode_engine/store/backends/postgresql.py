@@ -275,7 +275,6 @@ class PostgresBackend(Backend):
         return int(connection.scalar(sa.text(_SIZE)) or 0)
 
     def vacuum(self) -> tuple[int, int]:
-        self.revision()
         with self._connected() as driver:
             before = driver.execute(_SIZE).fetchone()
             for name in schema.metadata.tables:

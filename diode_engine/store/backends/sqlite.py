@@ -247,7 +247,6 @@ class SqliteBackend(Backend):
         return self.location.stat().st_size
 
     def vacuum(self) -> tuple[int, int]:
-        self.revision()
         before = self.location.stat().st_size
         with self.explain_errors(), closing(connect(self.location, read_only=False)) as connection:
             connection.execute("VACUUM")
