@@ -22,17 +22,14 @@ from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
 from diode_engine.store import Store
 from tests.collect.ray_cluster import KIND
-from tests.samples import timing_at
+from tests.samples import tile, timing_at
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent
 PROBLEMS = [Problem.make("mm", 16 * n, 64, 64, "float16") for n in (1, 2, 3, 4, 5)]
 OFFERED = [Candidate.make("aten::mm")] + [
-    Candidate.make(
-        "triton::mm", BLOCK_M=m, BLOCK_N=64, BLOCK_K=k, num_stages=s, num_warps=4
-    )
-    for m in (16, 32, 64) for k in (16, 32) for s in (1, 2, 3)
-]  # fmt: skip
+    tile(m, 64, k, s) for m in (16, 32, 64) for k in (16, 32) for s in (1, 2, 3)
+]
 MIDDLE = OFFERED[len(OFFERED) // 2]
 
 
