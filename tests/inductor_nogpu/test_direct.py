@@ -25,7 +25,6 @@ from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.executor import BatchRequest, SpaceRequest
 from diode_engine.collect.workers import direct_worker, operands, worker
 from diode_engine.collect.workers.compile_worker import build_all
-from diode_engine.collect.workers.direct_timer import DirectTimer, TimedKernel
 from diode_engine.collect.workers.direct_worker import Bench
 from diode_engine.collect.workers.driver import Driver
 from diode_engine.collect.workers.worker import ProblemOnGpu
@@ -39,7 +38,7 @@ from diode_engine.inductor.lowering.binary import Binary, kernel_facts, register
 from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, class_of, grid, shared_classes
 from diode_engine.inductor.lowering.symbolic import family
 from tests.collect.fake_cuda import FakeCuda, unpacked
-from tests.collect.fake_device import EVENT_US, LAUNCH_US, FakeDevice
+from tests.collect.fake_device import LAUNCH_US, FakeDevice
 from tests.samples import tile
 
 DEVICE = torch.device("cuda", 0)
@@ -440,18 +439,6 @@ def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
     assert failures == [None, None, "wrong_result", None, "compile_error"]
 
 
-def test_a_hopeless_kernel_is_cut_short(bench):
-    the_bench, work, cuda = bench(SMALL, THREE)
-    slow = CANDIDATES[2]
-    cuda.takes = {slow: 50_000}
-    results = timed(the_bench, work, THREE)
-    assert results[1].repeats == 1
-    assert results[1].failure is None
-    assert results[1].min_us > 50_000
-    assert results[0].repeats > 6
-    assert sum(candidate == slow for candidate, _, _ in cuda.launched) == 2
-
-
 def test_a_library_is_called_as_a_compiled_program_calls_it(monkeypatch):
     """By the sizes of the choice's inputs: before torch 2.13 aten::addmm's bias is a matrix."""
     problem = Problem.make("addmm", 64, 48, 32, "float32", bias="vector")
@@ -472,35 +459,6 @@ def test_a_library_is_called_as_a_compiled_program_calls_it(monkeypatch):
         nodes[0] = SimpleNamespace(get_size=lambda: (64, 48))
         kernels.launchable(choice, [bias, a, b], out)()
     assert given == [[(48,), (64, 32), (32, 48)], [(64, 48), (64, 32), (32, 48)]]
-
-
-def test_nothing_is_judged_by_its_first_launch(device):
-    def timed_kernel(first, later):
-        times = itertools.chain([first], itertools.repeat(later))
-
-        def launch(place, stream):
-            device.given("launch", next(times), LAUNCH_US)
-
-        return TimedKernel(launch)
-
-    times = (10, 10), (50_000, 12), (900, 800)
-    _, loaded_late, much_slower = timed = [timed_kernel(*each) for each in times]
-    timer = DirectTimer(torch.device("cpu"), 1000, 1024)
-    for each in timed:
-        timer.once(each, None)()
-    operands = SimpleNamespace(rotates=True, next=lambda: None)
-    timer.time_in_turn(timed, operands)
-    assert loaded_late.best == pytest.approx(12 + EVENT_US)
-    assert loaded_late.timing().repeats == 23
-    assert much_slower.times == pytest.approx([800 + EVENT_US])
-
-
-def test_launches_are_spent_on_those_near_the_fastest(bench):
-    the_bench, work, cuda = bench(SMALL, THREE)
-    cuda.takes = dict(zip(THREE, (10, 18, 10), strict=True))
-    results = timed(the_bench, work, THREE)
-    assert [r.repeats for r in results] == [24, 6, 24]
-    assert [r.min_us for r in results] == pytest.approx([us + EVENT_US for us in (10, 18, 10)])
 
 
 def test_a_sticky_error_ends_the_worker_unless_one_was_asked(bench, monkeypatch):
