@@ -42,6 +42,7 @@ SMALL = TrainingSettings(
     lessons=90,
 )
 OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
+H100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
 small = partial(TrainingRequest, settings=SMALL)
 
 
@@ -180,17 +181,14 @@ def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
 
 def test_a_model_of_all_gpus(timings, make_timings):
     """One model learns from the timings of both GPUs, and predicts for each with its own facts."""
-    h100, a100 = (
-        replace(OTHER, hardware=KNOWN[name])
-        for name in ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB")
-    )
-    slower = make_timings(60, environment=h100)
+    slower = make_timings(60, environment=H100)
     slower = replace(slower, min_us=slower.min_us * 2)
+    a100 = replace(OTHER, hardware=KNOWN["NVIDIA A100-SXM4-80GB"])
     older_gpu = make_timings(10, environment=a100)
     trained = train(TimingTable.joined([timings, slower, older_gpu]), small("trees"))
     manifest = trained.model.manifest
     assert manifest.hardware == H200
-    assert [record.hardware for record in manifest.gpus] == [H200, h100.hardware]
+    assert [record.hardware for record in manifest.gpus] == [H200, H100.hardware]
     assert sum(record.timings for record in manifest.gpus) == manifest.data.timings
     assert all(0.5 < record.metrics["efficiency"] <= 1 for record in manifest.gpus)
     assert manifest.metrics == manifest.gpus[0].metrics
@@ -198,7 +196,7 @@ def test_a_model_of_all_gpus(timings, make_timings):
     problem, candidates = timings.problems[0], timings.candidates[:7]
     ours, theirs = (
         Predictor.load(trained.model.folder, gpu).predict_us(problem, candidates)
-        for gpu in (H200, h100.hardware)
+        for gpu in (H200, H100.hardware)
     )
     assert np.all(theirs > 1.3 * ours)
     rows = Predictor.load(trained.model.folder).predict_table(TimingTable.joined([timings, slower]))
@@ -208,14 +206,13 @@ def test_a_model_of_all_gpus(timings, make_timings):
 
 def test_the_figures_of_a_gpu_are_those_of_its_own_held_out_problems(timings, make_timings):
     """Also where another GPU has the most timings of all problems, or a GPU has no others."""
-    h100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
-    there = replace(make_timings(environment=h100), min_us=timings.min_us * 2)
+    there = replace(make_timings(environment=H100), min_us=timings.min_us * 2)
     learned, held_out = split(there)
     few = timings.take(~np.isin(timings.problem, np.unique(learned.problem)[:3]))
     manifest = train(
         TimingTable.joined([few, learned]), small("trees", everything=True)
     ).model.manifest
-    assert [record.hardware for record in manifest.gpus] == [H200, h100.hardware]
+    assert [record.hardware for record in manifest.gpus] == [H200, H100.hardware]
     assert [bool(record.metrics) for record in manifest.gpus] == [True, False]
     assert manifest.metrics == manifest.gpus[0].metrics
     for everything in (False, True):
@@ -240,8 +237,7 @@ def test_a_model_that_can_say_nothing_of_what_is_held_out_has_no_metrics(timings
     )
     assert DType.FLOAT16 not in {p.dtype for p in timings.problems}
     one = replace(timings, problems=others)
-    h100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
-    two = TimingTable.joined([one, replace(one, environments=(h100,))])
+    two = TimingTable.joined([one, replace(one, environments=(H100,))])
     for table, everything, gpus in ((one, False, 0), (one, True, 0), (two, False, 2)):
         made = train(table, small("network", everything=everything))
         manifest = made.model.manifest
