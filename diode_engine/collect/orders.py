@@ -43,7 +43,8 @@ class Compilers(ABC):
             missing = self._missing(classes)
             if missing and self._error is not None:
                 raise self._error
-            new = [cls for cls in missing if not self._is_underway(cls.key)]
+            # The others are being compiled.
+            new = [cls for cls in missing if self._classes.get(cls.key, self._done).done()]
             for cls in new:
                 self._classes[cls.key] = Future()
                 # From now on nobody who waits for the class can cancel it for others.
@@ -52,9 +53,6 @@ class Compilers(ABC):
         for job in _jobs(new, ordered=len(missing), compilers=self._count()):
             self._submit(job)
         return ordered
-
-    def _is_underway(self, key: str) -> bool:
-        return key in self._classes and not self._classes[key].done()
 
     @abstractmethod
     def _missing(self, classes: Sequence[KernelClass]) -> list[KernelClass]:

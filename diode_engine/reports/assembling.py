@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -31,7 +31,9 @@ from diode_engine.version import __version__, torch_version, triton_version
 
 Notes = Sequence[Mapping[str, Any]]  # of one process, in order
 
+NOT_ASKED = "Inductor lowers it without asking Diode"
 _PLACE = ("module", "kind", "file", "line", "code")
+_PREDICTIONS = ("predicted_us", "library_us", "confidence")
 
 
 class ProgramChooser:
@@ -102,7 +104,7 @@ def assemble(
     noted = [note for each in processes for note in each]
     said = [note["diode"] for note in noted if "diode" in note]
     chooser = ProgramChooser(said, hardware)
-    lowered = [each for number, notes in enumerate(processes) for each in join_notes(notes, number)]
+    lowered = join_notes(processes)
     places: dict[Product, Counter[Place]] = {}
     graphs = _graphs(lowered, processes)
     numbers = {at: number for number, at in enumerate(graphs)}
@@ -153,20 +155,21 @@ def _graphs(lowered: Sequence[Lowered], processes: Sequence[Notes]) -> dict[tupl
     return graphs
 
 
-def join_notes(notes: Notes, process: int) -> Iterable[Lowered]:
-    """Return the products of a process, each with the notes about it. An op may ask for kernels
+def join_notes(processes: Sequence[Notes]) -> list[Lowered]:
+    """Return the products of all processes, each with the notes about it. An op may ask for kernels
     several times, and be lowered again in the default mode: the first request counts."""
-    found: dict[tuple[int, str], Lowered] = {}
-    diode: Mapping[str, Any] = {}
-    for note in notes:
-        diode = note.get("diode", diode)
-        at = tuple(note.get("at", ()))
-        if "product" in note:
-            found.setdefault(at, Lowered((process, at[0]), note["product"], diode))
-        elif at in found:
-            found[at].choice = note.get("choice", found[at].choice)
-            found[at].left = note.get("left", found[at].left)
-    return found.values()
+    found: dict[tuple[object, ...], Lowered] = {}
+    for process, notes in enumerate(processes):
+        diode: Mapping[str, Any] = {}
+        for note in notes:
+            diode = note.get("diode", diode)
+            at = (process, *note.get("at", ()))
+            if "product" in note:
+                found.setdefault(at, Lowered((process, at[1]), note["product"], diode))
+            elif at in found:
+                found[at].choice = note.get("choice", found[at].choice)
+                found[at].left = note.get("left", found[at].left)
+    return list(found.values())
 
 
 def _product(lowered: Lowered, graph: int, chooser: ProgramChooser) -> Product:
@@ -195,9 +198,7 @@ def _product(lowered: Lowered, graph: int, chooser: ProgramChooser) -> Product:
         outcome=outcome if found else Outcome.LEFT,
         kernel=kernels[0] if kernels else None,
         why=left if found is None else found["why"],
-        predicted_us=number_in(found, "predicted_us"),
-        library_us=number_in(found, "library_us"),
-        confidence=number_in(found, "confidence"),
+        **numbers_in(found),
         timed=len(kernels) if len(kernels) > 1 else 0,
         candidates=0 if size is None else size.candidates,
     )
@@ -214,13 +215,14 @@ def _why_left(lowered: Lowered, problem: Problem | None) -> str:
         return ""
     if problem.bias is Bias.SCALAR:
         return "no kernel was timed with a bias of one element"
-    return "Inductor lowers it without asking Diode"
+    return NOT_ASKED
 
 
-def number_in(choice: Mapping[str, Any] | None, name: str) -> float | None:
-    """Return a number of a noted choice; None where it is unknown."""
-    value = None if choice is None else choice[name]
-    return None if value is None or math.isnan(value) else float(value)
+def numbers_in(choice: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """Return the predictions of a noted choice, as the fields that records have for them; None is
+    unknown."""
+    said = {name: (choice or {}).get(name) for name in _PREDICTIONS}
+    return {name: None if x is None or math.isnan(x) else float(x) for name, x in said.items()}
 
 
 def _remarks(chooser: ProgramChooser, lowered: Sequence[Lowered], cached: int) -> list[str]:

@@ -18,7 +18,14 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.documents import shortened
 from diode_engine.errors import FrozenChoicesError
-from diode_engine.reports.assembling import Lowered, Notes, find_model, join_notes, number_in
+from diode_engine.reports.assembling import (
+    NOT_ASKED,
+    Lowered,
+    Notes,
+    find_model,
+    join_notes,
+    numbers_in,
+)
 from diode_engine.version import __version__, torch_version, triton_version, without_patch
 
 # What has to be the same in all processes of a program.
@@ -31,7 +38,7 @@ def freeze(processes: Iterable[Notes], program: str) -> FrozenChoices:
     choices, or not one for each product."""
     processes = list(processes)
     origin = _find_origin(processes, program)
-    lowered = [each for number, notes in enumerate(processes) for each in join_notes(notes, number)]
+    lowered = join_notes(processes)
     found: dict[Hashable, FrozenChoice] = {}
     for choice in sorted(filter(None, map(_freeze_product, lowered)), key=_rank):
         first = found.setdefault(choice.product.key, choice)
@@ -105,8 +112,7 @@ def _freeze_product(lowered: Lowered) -> FrozenChoice | None:
         return None
     product = ProductForm(Problem.from_dict(fields), **noted["form"])
     if choice is None:
-        why = lowered.left or "Inductor lowers it without asking Diode"
-        return FrozenChoice(product, None, why)
+        return FrozenChoice(product, None, lowered.left or NOT_ASKED)
     kernels = [Candidate.from_dict(kernel) for kernel in choice["kernels"]]
     if len(kernels) > 1:
         raise FrozenChoicesError(
@@ -117,15 +123,7 @@ def _freeze_product(lowered: Lowered) -> FrozenChoice | None:
         (most, Candidate.from_dict(kernel)) for most, kernel in choice.get("by_rows", ())
     )
     kernel = by_rows[-1][1] if by_rows else kernels[0]
-    return FrozenChoice(
-        product,
-        kernel,
-        choice["why"],
-        predicted_us=number_in(choice, "predicted_us"),
-        library_us=number_in(choice, "library_us"),
-        confidence=number_in(choice, "confidence"),
-        by_rows=by_rows,
-    )
+    return FrozenChoice(product, kernel, choice["why"], **numbers_in(choice), by_rows=by_rows)
 
 
 def _rank(choice: FrozenChoice) -> tuple[bool, bool, list[tuple[str, str]]]:

@@ -67,22 +67,13 @@ def learn_confidence(
             place = int(judged.problem[start])
             problem = part.judged.problems[place]
             if count > 1:
-                timed = [part.judged.candidates[i] for i in candidate[rows]]
+                kinds = kernel_kinds(problem, [part.judged.candidates[i] for i in candidate[rows]])
+                predicted, measured = log_us[:, rows], judged.log_us[rows].astype(np.float64)
                 misses.add(
-                    places_in_table[place],
-                    log_us[:, rows].mean(axis=0),
-                    judged.log_us[rows].astype(np.float64),
-                    library[rows],
-                    kernel_kinds(problem, timed),
+                    places_in_table[place], predicted.mean(axis=0), measured, library[rows], kinds
                 )
-                unseen.append(
-                    Unseen(
-                        log_us[:, rows],
-                        judged.log_us[rows].astype(np.float64),
-                        library[rows],
-                        distance(problem, seen),
-                    )
-                )
+                away = distance(problem, seen)
+                unseen.append(Unseen(predicted, measured, library[rows], away))
     if len(unseen) < MIN_CASES:
         return None
     confidence = fit_confidence(unseen, places_of(table))

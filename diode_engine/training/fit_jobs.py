@@ -76,7 +76,7 @@ class FitMember(Job):
         method = MODEL_TYPES[self.family].fitting_method()
 
         def fit(checkpoint: Checkpoint | None) -> TimingModel:
-            train, held_out = (_examples(each) for each in (self.train, self.held_out))
+            train, held_out = (Examples(*each.get()) for each in (self.train, self.held_out))
             if self.teacher:
                 train, held_out = self._labels(train)
             model = method.fit(train, held_out, self.settings, report, checkpoint)
@@ -103,11 +103,6 @@ class FitMember(Job):
         learned, watched = split_labels(labelled)
         answers = np.concatenate([each.get()[0] for each in self.answers], axis=1)
         return with_timings(learned, answers, timed), watched
-
-
-def _examples(shared: SharedArrays) -> Examples:
-    x, log_us, problem = shared.get()
-    return Examples(x, log_us, problem)
 
 
 @dataclass(frozen=True)

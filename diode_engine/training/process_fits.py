@@ -173,15 +173,8 @@ def available_bytes(system: Path = _SYSTEM, group: Path = _GROUP) -> int:
         free += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
     with contextlib.suppress(OSError, ValueError):  # no limit reads "max"
         most, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        free.append(most - used)
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         # Files that were read count as used until something else needs the memory.
-        free.append(most - used + _inactive(group / "memory.stat"))
+        free[-1] += int(stat.get("inactive_file", 0))
     return max(0, min(free))
-
-
-def _inactive(stat: Path) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        for line in stat.read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "inactive_file":
-                return int(value)
-    return 0

@@ -246,8 +246,6 @@ class Rounds:
                 f"The GPU was lost, or nothing can be timed on it: {error} What was timed is kept: "
                 "run the command again to resume."
             ) from error
-        counts.seconds = before + clock() - began
-        counts.timings = timings + progress.timings
         counts.failures += progress.failures.total()
         counts.out_of_memory += progress.failures[Failure.OUT_OF_MEMORY]
         counts.workers_lost += progress.workers_lost

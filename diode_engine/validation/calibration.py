@@ -58,11 +58,15 @@ class Calibration:
 
 
 def calibration(
-    reaches: Sequence[tuple[float, ...]], efficiency: npt.NDArray[np.float64]
-) -> Calibration:
-    """`reaches` are Prediction.reaches of n problems, at least one. `efficiency` is [k, n]: that of
-    the best of the first 1, 2, … candidates, a row for each number in `reaches`."""
-    probability = np.array(reaches).T
+    reaches: Sequence[tuple[float, ...] | None], efficiency: npt.NDArray[np.float64]
+) -> Calibration | None:
+    """`reaches` are Prediction.reaches of n problems; None where the model does not say how sure it
+    is of any. `efficiency` is [k, n]: that of the best of the first 1, 2, … candidates, a row for
+    each number in `reaches`."""
+    probability = np.array([each for each in reaches if each is not None]).T
+    if not probability.size:
+        return None
+    efficiency = efficiency[:, [each is not None for each in reaches]]
     sure, reached = probability[0], efficiency >= MIN_EFFICIENCY
     order = np.argsort(sure, kind="stable")
     n = len(order)

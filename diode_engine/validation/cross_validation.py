@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from diode_engine.plain_text import format_table
+from diode_engine.plain_text import format_number, format_table
 from diode_engine.validation.choosers import ATEN, DEFAULT
 from diode_engine.validation.metrics import Summary
 from diode_engine.validation.report import KS, VERSION, Case, Report
@@ -79,7 +79,7 @@ def _figures(
     return [
         str(first.problems),
         *(f"{x:.3f}" for x in (first.geomean, first.p10, first.worst, fifth.geomean)),
-        "" if speed is None else f"{speed:.3f}",
+        format_number(speed, ".3f"),
         *("" if other is None else f"{other.geomean:.3f}" for other in others),
     ]
 

@@ -76,7 +76,6 @@ def evaluate(
         )
     reaches = _reaches(pool, judged, model.score)
     compiled = _at_compile_time(pool, judged)
-    sure = [i for i, reach in enumerate(reaches) if reach is not None]
     return Report(
         model=name,
         hardware=tuple(dict.fromkeys(e.hardware.name for _, e, _ in cases)),
@@ -85,9 +84,7 @@ def evaluate(
         candidates=len(pool),
         left_out=pool.left_out,
         errors=prediction_errors(pool, predicted),
-        calibration=calibration([reaches[i] or () for i in sure], found[name][:, sure])
-        if sure
-        else None,
+        calibration=calibration(reaches, found[name]),
         noise=noise(table),
         cases=_cases(pool, model, predicted, found, reaches, compiled),
         notes=notes,

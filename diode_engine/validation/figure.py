@@ -72,20 +72,16 @@ def _distribution(report: Report, axes: Any) -> None:
         share = np.arange(1, len(values) + 1) / len(values)
         width = 2.5 if name == report.model else 1.2
         axes.step(np.sort(values), share, where="post", label=name, linewidth=width)
-    axes.set_xlim(_MIN_EFFICIENCY, 1)
-    axes.set_ylim(0, 1)
+    axes.set(xlim=(_MIN_EFFICIENCY, 1), ylim=(0, 1), ylabel="share of problems at or below")
     axes.set_xlabel("efficiency of the first choice: best measured time / its time")
-    axes.set_ylabel("share of problems at or below")
     axes.legend(loc="upper left")
     axes.grid(alpha=0.3)
 
 
 def _reliability(report: Report, axes: Any) -> None:
     axes.plot([0, 1], [0, 1], color="grey", linewidth=1, linestyle="--")
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
+    axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="how often it was")
     axes.set_xlabel("how sure the model is of being within 5 %")
-    axes.set_ylabel("how often it was")
     axes.grid(alpha=0.3)
     if report.calibration is None:
         axes.text(0.5, 0.5, "The model does not say how sure it is.", ha="center", va="center")

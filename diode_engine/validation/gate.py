@@ -272,10 +272,9 @@ def _check_kinds(pool: CandidatePool, ours: Values, theirs: Values, name: str) -
 def _check_calibration(choices: Choices) -> list[GateCheck]:
     """The check whether its confidence agrees with the results. There is none for a model without
     confidence."""
-    sure = [i for i, reach in enumerate(choices.reaches) if reach is not None]
-    if not sure:
+    found = calibration(choices.reaches, choices.efficiency)
+    if found is None:
         return []
-    found = calibration([choices.reaches[i] or () for i in sure], choices.efficiency[:, sure])
     return [
         GateCheck(
             "calibration",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diode_engine.plain_text import format_table
+from diode_engine.plain_text import format_number, format_table
 from diode_engine.validation.calibration import Calibration
 from diode_engine.validation.metrics import Summary
 from diode_engine.validation.report import Case, Report, TimedKernel
@@ -67,7 +67,7 @@ def _choosers(report: Report) -> str:
                 row.chooser,
                 f"{row.timed:.0f}",
                 *_figures(first),
-                "" if row.speed is None else f"{row.speed:.3f}",
+                format_number(row.speed, ".3f"),
                 *(_top(row.top.get(k)) for k in ks),
                 str(first.problems),
                 str(row.answered),
@@ -152,8 +152,8 @@ def _bad(cases: list[Case]) -> str:
             f"{case.problem}",
             f"{case.chosen}",
             f"{case.best}",
-            "" if case.efficiency is None else f"{case.efficiency[1]:.3f}",
-            "" if case.confidence is None else f"{case.confidence:.2f}",
+            format_number(case.first, ".3f"),
+            format_number(case.confidence, ".2f"),
             *_times(case.chosen),
             *_times(case.best),
         ]
@@ -168,4 +168,4 @@ def _times(kernel: TimedKernel | None) -> list[str]:
     if kernel is None:
         return ["", ""]
     measured = "failed" if kernel.us is None else f"{kernel.us:.1f}"
-    return [measured, "" if kernel.predicted_us is None else f"{kernel.predicted_us:.1f}"]
+    return [measured, format_number(kernel.predicted_us, ".1f")]

@@ -59,14 +59,15 @@ class FakeDevice:
         self.slept += cycles / CLOCK_MHZ
         self.given("wait", cycles / CLOCK_MHZ, SLEEP_US)
 
-    def launching(self, device_us, host_us=LAUNCH_US, stalls=()):
-        """A launch of a kernel that takes so long. Each launch also takes the host the next of
-        `stalls`, in microseconds."""
+    def launching(self, device_us, host_us=LAUNCH_US, stalls=(), first_us=None):
+        """A launch of a kernel that takes so long, the first time `first_us`. Each launch also
+        takes the host the next of `stalls`, in microseconds."""
         more = itertools.chain(stalls, itertools.repeat(0))
+        times = itertools.chain([first_us or device_us], itertools.repeat(device_us))
 
         def launch(place, stream):
             assert stream == 7
-            self.given("launch", device_us, host_us + next(more))
+            self.given("launch", next(times), host_us + next(more))
 
         return launch
 

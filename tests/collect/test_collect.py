@@ -27,8 +27,6 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Timing
 from diode_engine.errors import CollectionError
-from diode_engine.runs import Job
-from diode_engine.runs.process import current_process
 from diode_engine.store import Store
 from tests.collect.test_executors import OFFERED, PROBLEMS, ROOT, direct_setups, run, worker
 from tests.samples import tile
@@ -242,24 +240,6 @@ def test_all_workers_are_ended_where_one_is_interrupted(monkeypatch, when, fails
     with pytest.raises(KeyboardInterrupt), local(workers_per_gpu=3):
         pass
     assert [bool(w._process._process.poll()) for w in workers] == [True] * called
-
-
-def test_a_request_to_stop_keeps_what_is_there(tmp_path, store, monkeypatch):
-    check, beat_now = Job.check, Job._beat
-    monkeypatch.setattr(Job, "check", lambda job: (beat_now(job), check(job)))
-    monkeypatch.setattr("diode_engine.collect.run.HEARTBEAT_SECONDS", 0)
-
-    def report(progress):
-        if progress.timings == BATCH:
-            store.ask_to_cancel(1)
-
-    hangs = local(workers_per_gpu=1, fates={OFFERED[-1]: f"stop {tmp_path / 'stopped'}"})
-    with pytest.raises(KeyboardInterrupt):
-        run(store, hangs, PROBLEMS[:1], report=report)
-    ended = store.run(1)
-    assert (ended.state, ended.process) == ("cancelled", current_process())
-    assert len(store.read()) == BATCH
-    assert run(store, local(), PROBLEMS[:1]).timings == len(OFFERED) - BATCH
 
 
 @pytest.fixture

@@ -11,24 +11,17 @@ import pytest
 
 from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.processes.compiler_pool import CompilerPool
-from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
 from diode_engine.inductor.lowering.kernel_class import class_of
 from tests.collect.scripted_compiler import binary
+from tests.samples import tile
 
 COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_compiler.py"))
 PROBLEM = Problem.make("mm", 2048, 2048, 2048, "bfloat16")
-CLASSES = [
-    class_of(
-        PROBLEM,
-        Candidate.make("triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, num_stages=s, num_warps=w),
-    )
-    for s in (1, 2, 3, 4, 5)
-    for w in (2, 4)
-]
+CLASSES = [class_of(PROBLEM, tile(64, 64, 64, s, w)) for s in (1, 2, 3, 4, 5) for w in (2, 4)]
 
 
 @pytest.fixture

@@ -20,19 +20,18 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure
 from diode_engine.errors import CollectionError
+from diode_engine.runs import Job
+from diode_engine.runs.process import current_process
 from diode_engine.store import Store
 from tests.collect.ray_cluster import KIND
-from tests.samples import timing_at
+from tests.samples import tile, timing_at
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent
 PROBLEMS = [Problem.make("mm", 16 * n, 64, 64, "float16") for n in (1, 2, 3, 4, 5)]
 OFFERED = [Candidate.make("aten::mm")] + [
-    Candidate.make(
-        "triton::mm", BLOCK_M=m, BLOCK_N=64, BLOCK_K=k, num_stages=s, num_warps=4
-    )
-    for m in (16, 32, 64) for k in (16, 32) for s in (1, 2, 3)
-]  # fmt: skip
+    tile(m, 64, k, s) for m in (16, 32, 64) for k in (16, 32) for s in (1, 2, 3)
+]
 MIDDLE = OFFERED[len(OFFERED) // 2]
 
 
@@ -188,19 +187,24 @@ def test_workers_that_cannot_start_end_the_run_with_their_last_words(store, exec
     assert store.runs()[-1].state == "failed"
 
 
-def test_a_request_to_stop_keeps_what_is_there_and_ends_the_workers(tmp_path, store, executor):
+def test_a_request_to_stop_keeps_what_is_there_and_ends_the_workers(
+    tmp_path, store, executor, monkeypatch
+):
+    check, beat_now = Job.check, Job._beat
+    monkeypatch.setattr(Job, "check", lambda job: (beat_now(job), check(job)))
     log, stopped = tmp_path / "pids", tmp_path / "stopped"
     fates = {OFFERED[-1]: f"stop {stopped}"}
     plan = Plan.for_problems(PROBLEMS[:1])
     made = executor(setup=Setup(worker(fates, log=str(log))))
 
-    def interrupt():
+    def ask_to_stop():
         if stopped.exists():  # the second batch's last candidate is at work
-            raise KeyboardInterrupt
+            store.ask_to_cancel(1)
 
     with pytest.raises(KeyboardInterrupt):
-        collect(store, plan, Watched(made, interrupt), adviser=lambda _: None)
-    assert store.runs()[-1].state == "cancelled"
+        collect(store, plan, Watched(made, ask_to_stop), adviser=lambda _: None)
+    ended = store.run(1)
+    assert (ended.state, ended.process) == ("cancelled", current_process())
     assert keys(store).total() == BATCH
     for pid in log.read_text().split():
         with pytest.raises(ProcessLookupError):

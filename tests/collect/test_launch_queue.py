@@ -146,3 +146,20 @@ def test_what_is_late_every_time_counts_after_all(device, monkeypatch):
     found = timed(device, COLD, one=device.launching(20.0, stalls=[5000.0] * 1000))
     assert min(found["one"].times) > 5000.0
     assert len(found["one"].times) == 6
+
+
+def test_nothing_is_judged_by_its_first_launch(device):
+    late, slow = device.launching(12.0, first_us=50_000.0), device.launching(800.0)
+    found = timed(device, COLD, fast=device.launching(10.0), loaded_late=late, much_slower=slow)
+    assert found["loaded_late"].best == pytest.approx(12.0 + EVENT_US)
+    assert found["loaded_late"].timing().repeats == 23
+    assert found["much_slower"].times == pytest.approx([800.0 + EVENT_US])  # it is hopeless
+
+
+def test_launches_are_spent_on_those_near_the_fastest(device):
+    first, second, third = (device.launching(us) for us in (10.0, 18.0, 10.0))
+    found = timed(device, COLD, first=first, second=second, third=third)
+    assert [len(each.times) for each in found.values()] == [24, 6, 24]
+    assert [each.best for each in found.values()] == pytest.approx(
+        [us + EVENT_US for us in (10.0, 18.0, 10.0)]
+    )

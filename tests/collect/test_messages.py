@@ -10,12 +10,12 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, KernelFacts, Timing
 from diode_engine.inductor.lowering.kernel_class import shared_classes
-from tests.samples import timing_at
+from tests.samples import tile, timing_at
 
 PROBLEM = Problem.make("mm", 64, 64, 64, "float16")
 CANDIDATES = (
     Candidate.make("aten::mm"),
-    Candidate.make("triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, num_stages=3, num_warps=4),
+    tile(64, 64, 32),
     Candidate.make("decompose_k", k_split=2),
 )
 ENVIRONMENT = Environment(H200, "1", "2", "3")

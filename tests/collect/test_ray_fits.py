@@ -12,7 +12,6 @@ from diode_engine.cli import main
 from diode_engine.errors import TrainingError
 from diode_engine.models.fit_trees import TreesSettings
 from diode_engine.problems.splits import folds
-from diode_engine.runs import find
 from diode_engine.store import Store
 from diode_engine.training import cross_validation, fit_steps
 from diode_engine.training import search as searching
@@ -21,11 +20,11 @@ from diode_engine.training.cross_validation import cross_validate
 from diode_engine.training.fit_jobs import FitMember
 from diode_engine.training.fit_steps import FitTask
 from diode_engine.training.fits import FitExecutor
-from diode_engine.training.run import train_from_store
 from diode_engine.training.search import search
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import learnable
-from tests.training.conftest import make_timings
+from tests.training.conftest import make_timings, one_thread, train_in
+from tests.training.test_process_fits import SMALL as OF_ALL_TYPES
 
 SMALL = TrainingSettings(
     {"trees": TreesSettings(rounds=20, learning_rate=0.2, max_depth=4, threads=1)}
@@ -71,17 +70,6 @@ def test_a_search_tries_what_it_tries_here(tmp_path, timings, ray_fits, monkeypa
     assert [trial.number for trial in told["ray"]] == [1, 2, 3, 4, 5]
     assert told["ray"] == told["here"]
     assert best["ray"] == best["here"]
-
-
-def test_what_cannot_be_fitted_is_the_same_sentence(timings, ray_fits):
-    few = timings.take(timings.problem < 4)
-    said = []
-    for fits in (FitExecutor(), ray_fits):
-        with pytest.raises(TrainingError) as raised:
-            fits.fit_all([FitTask(few, "trees")], lambda *_: None)
-        said.append(str(raised.value))
-    assert said[0] == said[1]
-    assert "too few" in said[0]
 
 
 def test_a_process_that_is_lost_costs_nothing(tmp_path, timings, ray_fits, monkeypatch):
@@ -142,48 +130,18 @@ def test_the_reports_are_kept_on_this_machine(timings, ray_fits, monkeypatch):
 # Trainings
 
 
-@pytest.fixture
-def one_core():
-    """Fits use one core here as they do there."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+__all__ = ["one_thread"]  # a fixture
 
 
-OF_ALL_TYPES = (
-    TrainingSettings(lessons=60)
-    .but("trees", rounds=12, learning_rate=0.3, max_depth=4, threads=1)
-    .but("network", epochs=3, hidden=(8,))
-    .but("distilled", epochs=3, hidden=(12, 8))
-)
+@pytest.mark.usefixtures("nothing_shipped", "one_thread")
+def test_a_training_is_that_of_this_machine(tmp_path, ray_fits):
+    request = TrainingRequest(settings=OF_ALL_TYPES, seed=3)
+    here = train_in(tmp_path / "here", request, FitExecutor())
+    assert train_in(tmp_path / "ray", request, ray_fits) == here
+    assert "confidence.safetensors" in here[0]
 
 
-@pytest.mark.usefixtures("nothing_shipped", "one_core")
-def test_a_training_is_that_of_this_machine(tmp_path, monkeypatch, ray_fits):
-    made, curves, progress = {}, {}, {}
-    for name, fits in (("here", FitExecutor()), ("ray", ray_fits)):
-        monkeypatch.setenv("DIODE_HOME", str(tmp_path / name))
-        with Store.open(tmp_path / f"{name}.db") as store:
-            store.add(store.start_run("import", {}), make_timings(100))
-            request = TrainingRequest(settings=OF_ALL_TYPES, seed=3)
-            trained = train_from_store(store, request, fits=fits)
-            (run,) = [found.run for found in find(store) if found.run.kind == "train"]
-            drawn = store.curves(run.id)
-            curves[name] = {each: list(zip(*points, strict=True)) for each, points in drawn.items()}
-        folder = trained.model.folder
-        made[name] = {f.name: f.read_bytes() for f in folder.iterdir() if f.name != "manifest.json"}
-        made[name]["metrics"] = trained.model.manifest.metrics
-        progress[name] = (trained.problems, trained.timings)
-    assert made["ray"] == made["here"]
-    assert any("confidence" in file for file in made["here"])
-    assert curves["ray"] == curves["here"]
-    assert progress["ray"] == progress["here"]
-
-
-@pytest.mark.usefixtures("one_core")
+@pytest.mark.usefixtures("one_thread")
 def test_members_that_were_finished_are_not_fitted_again(tmp_path, timings, ray_fits):
     """The training is cut short in the fit of the student."""
     tasks = [FitTask(timings, "distilled", settings=OF_ALL_TYPES)]

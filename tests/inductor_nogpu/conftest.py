@@ -195,6 +195,13 @@ def build_of(
     return lambda: (function, [empty(*shape, dtype=dtype) for shape in shapes])
 
 
+def perceptron(first: int, hidden: int, last: int, *, bias: bool = True) -> torch.nn.Module:
+    """Two layers with ReLU between them, without data; the second one has a `bias` or none."""
+    how: dict[str, Any] = {"dtype": torch.bfloat16, "device": "meta"}
+    layers = torch.nn.Linear(first, hidden, **how), torch.nn.Linear(hidden, last, bias, **how)
+    return without_gpu.without_data(torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1]))
+
+
 # A program of one product of each op, of 512×1024 by 1024×768.
 OPS: dict[str, Build] = {
     "mm": build_of(torch.mm, (512, 1024), (1024, 768)),

@@ -15,7 +15,7 @@ import diode_engine
 from diode_engine.core.hardware import H200, Hardware
 from diode_engine.inductor.choosing import outside_graph, search
 from diode_engine.inductor.torch_internals.dispatcher import PRODUCT_WITH_ACTIVATION
-from diode_engine.inductor.without_gpu import lower, without_data
+from diode_engine.inductor.without_gpu import lower
 from diode_engine.reports.record import read
 from tests.inductor_nogpu.conftest import (
     LIBRARY,
@@ -25,6 +25,7 @@ from tests.inductor_nogpu.conftest import (
     install,
     install_times,
     lower_step,
+    perceptron,
     sure,
 )
 
@@ -217,9 +218,7 @@ def test_a_program_in_cpp_calls_it():
 
 
 def build_program() -> tuple[Any, Sequence[torch.Tensor]]:
-    how: dict[str, Any] = {"dtype": torch.bfloat16, "device": "meta"}
-    layers = torch.nn.Linear(512, 1024, **how), torch.nn.ReLU(), torch.nn.Linear(1024, 256, **how)
-    return without_data(torch.nn.Sequential(*layers)), [empty(2048, 512)]
+    return perceptron(512, 1024, 256), [empty(2048, 512)]
 
 
 def test_a_report_lists_the_product_with_its_activation():

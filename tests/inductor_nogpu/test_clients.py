@@ -29,7 +29,7 @@ from zoo_lowering import lower_graphs, noting_backend
 import diode_engine
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.without_gpu import program
-from tests.inductor_nogpu.conftest import empty
+from tests.inductor_nogpu.conftest import empty, perceptron
 
 ROOT = Path(__file__).parents[2]
 TUNED = {"max_autotune_gemm": True}
@@ -124,17 +124,6 @@ def test_a_librarys_program_gets_its_kernels_from_diode(name, lowering):
     assert found["ops"] == PRODUCTS[name]
 
 
-class Layers(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.up = torch.nn.Linear(512, 1030, dtype=torch.bfloat16, device="meta")
-        self.down = torch.nn.Linear(1030, 512, dtype=torch.bfloat16, device="meta")
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        down: torch.Tensor = self.down(torch.relu(self.up(x)))
-        return down
-
-
 def test_vllms_call_of_inductor_asks_diode(monkeypatch):
     """vLLM gives Inductor each piece of a graph by standalone_compile."""
     nothing = mock.Mock(return_value=None)  # it would launch the other kernels to tune them
@@ -147,7 +136,7 @@ def test_vllms_call_of_inductor_asks_diode(monkeypatch):
         )  # fmt: skip
 
     def build():
-        layers = without_gpu.without_data(Layers())
+        layers = perceptron(512, 1030, 512)
         return torch.compile(layers, backend=backend), (empty(24, 512),)
 
     with diode_engine.diode_choices(top_k_configs=1), without_gpu.lowering() as lowered:
@@ -170,7 +159,7 @@ def test_a_package_of_aotinductor_has_diodes_kernels(monkeypatch):
     with diode_engine.diode_choices(top_k_configs=1), without_gpu.lowering() as lowered:
         mode = FakeTensorMode(shape_env=ShapeEnv(tracked_fakes=[]), export=True)
         with mode:
-            layers = without_gpu.without_data(Layers())
+            layers = perceptron(512, 1030, 512)
             x = empty(24, 512)
         with tracing(TracingContext(mode)):
             exported = torch.export.export(layers, (x,), strict=False)

@@ -25,7 +25,6 @@ from diode_engine.collect.binaries import Binaries, Unbuilt
 from diode_engine.collect.executor import BatchRequest, SpaceRequest
 from diode_engine.collect.workers import direct_worker, operands, worker
 from diode_engine.collect.workers.compile_worker import build_all
-from diode_engine.collect.workers.direct_timer import DirectTimer, TimedKernel
 from diode_engine.collect.workers.direct_worker import Bench
 from diode_engine.collect.workers.driver import Driver
 from diode_engine.collect.workers.worker import ProblemOnGpu
@@ -39,6 +38,7 @@ from diode_engine.inductor.lowering.binary import Binary, kernel_facts, register
 from diode_engine.inductor.lowering.kernel_class import ALL_FIXED, class_of, grid, shared_classes
 from diode_engine.inductor.lowering.symbolic import family
 from tests.collect.fake_cuda import FakeCuda, unpacked
+from tests.collect.fake_device import LAUNCH_US, FakeDevice
 from tests.samples import tile
 
 DEVICE = torch.device("cuda", 0)
@@ -246,12 +246,12 @@ def test_a_template_that_is_not_offered_is_nobodys_fault():
 class CpuCuda(FakeCuda):
     """Computes what the launched kernel would, in the memory that it is given."""
 
-    def __init__(self, binaries, problem):
+    def __init__(self, binaries, problem, device):
         super().__init__()
-        self.problem = problem
+        self.problem, self.device = problem, device
         self.binaries = {binary.cubin: (cls, binary) for cls, binary in binaries.items()}
         self.spoiled = set()  # candidates whose kernel writes nothing
-        self.takes = {}  # microseconds, beside its event's
+        self.takes = {}  # microseconds of the device
         self.launched = []
         self.fails_while_full = ""  # a call that fails until a kernel is unloaded
         self.on_launch = self.compute
@@ -271,7 +271,7 @@ class CpuCuda(FakeCuda):
         assert blocks == grid(cls, p, 132)
         assert (threads, shared) == ((32 * binary.warps, 1, 1), binary.shared_bytes)
         self.launched.append((cls.candidate, given["a"], given["out"]))
-        Event.now += self.takes.get(cls.candidate, 0)
+        self.device.given("launch", self.takes.get(cls.candidate, 0.0), LAUNCH_US)
         if cls.candidate in self.spoiled:
             return
         shapes = p.input_shapes()
@@ -289,35 +289,12 @@ def at(address, size, stride, dtype):
     return torch.frombuffer(memory, dtype=dtype).as_strided(size, stride)
 
 
-class Event:
-    """A GPU's clock that goes on by a microsecond with each event."""
-
-    now = 0
-
-    def __init__(self, **_):
-        self.at = 0
-
-    def record(self, stream):
-        Event.now += 1
-        self.at = Event.now
-
-    def query(self):
-        return False
-
-    def synchronize(self):
-        pass
-
-    def elapsed_time(self, end):
-        return (end.at - self.at) / 1e3
-
-
 @pytest.fixture
-def on_the_cpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+def device(monkeypatch):
+    """A clock in place of the GPU's, and little memory."""
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=7))
     monkeypatch.setattr(operands, "MAX_POOL_BYTES", 1 << 21)
+    return FakeDevice(monkeypatch)
 
 
 CANDIDATES = [
@@ -331,7 +308,7 @@ SMALL = Problem.make("mm", 96, 80, 512, "float32")
 
 
 @pytest.fixture
-def bench(on_the_cpu, tmp_path):
+def bench(device, tmp_path):
     """A function of a problem and its candidates that makes (bench, work, cuda), compiled."""
     hardware = replace(H200, l2_bytes=1 << 18)
     environment = Environment(hardware, "", str(torch.__version__), triton.__version__)
@@ -344,7 +321,7 @@ def bench(on_the_cpu, tmp_path):
             binaries.put(cls, result)
             built[cls] = result
         kernels = {cls: b for cls, b in built.items() if isinstance(b, Binary)}
-        cuda = CpuCuda(kernels, problem)
+        cuda = CpuCuda(kernels, problem, device)
         lock = tmp_path / "lock"
         work = ProblemOnGpu(problem, DEVICE, lock)
         return Bench(torch.device("cpu"), lock, binaries, Driver(cuda)), work, cuda
@@ -462,18 +439,6 @@ def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
     assert failures == [None, None, "wrong_result", None, "compile_error"]
 
 
-def test_a_hopeless_kernel_is_cut_short(bench):
-    the_bench, work, cuda = bench(SMALL, THREE)
-    slow = CANDIDATES[2]
-    cuda.takes = {slow: 50_000}
-    results = timed(the_bench, work, THREE)
-    assert results[1].repeats == 1
-    assert results[1].failure is None
-    assert results[1].min_us > 50_000
-    assert results[0].repeats > 6
-    assert sum(candidate == slow for candidate, _, _ in cuda.launched) == 2
-
-
 def test_a_library_is_called_as_a_compiled_program_calls_it(monkeypatch):
     """By the sizes of the choice's inputs: before torch 2.13 aten::addmm's bias is a matrix."""
     problem = Problem.make("addmm", 64, 48, 32, "float32", bias="vector")
@@ -494,34 +459,6 @@ def test_a_library_is_called_as_a_compiled_program_calls_it(monkeypatch):
         nodes[0] = SimpleNamespace(get_size=lambda: (64, 48))
         kernels.launchable(choice, [bias, a, b], out)()
     assert given == [[(48,), (64, 32), (32, 48)], [(64, 48), (64, 32), (32, 48)]]
-
-
-def test_nothing_is_judged_by_its_first_launch(on_the_cpu):
-    def timed_kernel(first, later):
-        times = itertools.chain([first], itertools.repeat(later))
-
-        def launch(place, stream):
-            Event.now += next(times)
-
-        return TimedKernel(launch)
-
-    times = (10, 10), (50_000, 12), (900, 800)
-    _, loaded_late, much_slower = timed = [timed_kernel(*each) for each in times]
-    timer = DirectTimer(torch.device("cpu"), 1000, 1024)
-    for each in timed:
-        timer.once(each, None)()
-    operands = SimpleNamespace(rotates=True, next=lambda: None)
-    timer.time_in_turn(timed, operands)
-    assert (loaded_late.best, loaded_late.timing().repeats) == (13, 23)
-    assert much_slower.times == [801]
-
-
-def test_launches_are_spent_on_those_near_the_fastest(bench):
-    the_bench, work, cuda = bench(SMALL, THREE)
-    cuda.takes = dict(zip(THREE, (10, 18, 10), strict=True))
-    results = timed(the_bench, work, THREE)
-    assert [r.repeats for r in results] == [24, 6, 24]
-    assert [r.min_us for r in results] == [11, 19, 11]
 
 
 def test_a_sticky_error_ends_the_worker_unless_one_was_asked(bench, monkeypatch):
@@ -579,7 +516,7 @@ def test_a_kernel_that_has_no_room_by_itself_is_out_of_memory(bench):
     assert result.failure == "out_of_memory"
 
 
-def test_operands_of_one_type_are_in_memory_at_a_time(on_the_cpu, monkeypatch):
+def test_operands_of_one_type_are_in_memory_at_a_time(device, monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1 << 26)
     )

@@ -22,7 +22,7 @@ from diode_engine.core.hardware import H200
 from diode_engine.errors import FrozenChoicesError
 from diode_engine.inductor.choosing.search import find_alteration
 from diode_engine.inductor.hook.fingerprint import read_fingerprint
-from diode_engine.inductor.without_gpu import lower, without_data
+from diode_engine.inductor.without_gpu import lower
 from diode_engine.registry import load_predictor
 from tests.inductor_nogpu.conftest import (
     ASKS_BEFORE_PADDING,
@@ -37,6 +37,7 @@ from tests.inductor_nogpu.conftest import (
     empty,
     gemm,
     marked,
+    perceptron,
     programs,
     reopen_decision,
     run_python,
@@ -86,13 +87,7 @@ def layer(rows: int) -> Build:
 
 def block(width: int = 1024) -> Build:
     """A program with an epilogue behind one of two equal products."""
-
-    def build() -> tuple[Any, Sequence[torch.Tensor]]:
-        up = torch.nn.Linear(width, width, dtype=torch.bfloat16, device="meta")
-        down = torch.nn.Linear(width, width, dtype=torch.bfloat16, device="meta", bias=False)
-        return without_data(torch.nn.Sequential(up, torch.nn.ReLU(), down)), [empty(128, width)]
-
-    return build
+    return lambda: (perceptron(width, width, width, bias=False), [empty(128, width)])
 
 
 @pytest.mark.parametrize("how", [{}, FAST])
@@ -124,17 +119,6 @@ def test_the_file_is_sorted_and_read_as_it_was_written(tmp_path):
     assert 'problem = { op = "mm", M = 512, N = 768, K = 1024, dtype = "bfloat16" }\n' in text
     assert 'why = "predicted to be the fastest"\npredicted_us = 1.0\nlibrary_us = 5.0\n' in text
     assert re.search('epilogue = "writes 1, reads 1, instructions 0, operands 0"', text)
-
-
-def test_a_frozen_kernel_is_not_the_one_that_a_model_takes(path, monkeypatch):
-    """The file decides, not what would be chosen: a reviewer may edit it."""
-    freeze(path, gemm)
-    path.write_text(path.read_text().replace("BLOCK_N = 256", "BLOCK_N = 128"))
-    with diode_engine.profile_predictions() as profile:
-        frozen_to(path, gemm, monkeypatch=monkeypatch)
-    (choice,) = profile.selections
-    assert choice.candidates[0].config["BLOCK_N"] == 128
-    assert (choice.predicted_us, choice.library_us) == ((1.0,), 5.0)
 
 
 def test_the_librarys_kernel_is_frozen_too(path, monkeypatch):
@@ -326,14 +310,18 @@ def test_padding_is_frozen(builds, padded, path, monkeypatch):
     assert builds == ROWS or other.asked == []
 
 
-def test_the_model_chooses_where_the_option_is_not_set(path, monkeypatch):
+def test_the_file_decides_where_the_option_is_set_and_else_the_model(path):
+    """Not what would be chosen: a reviewer may edit the file."""
     freeze(path, gemm)
     path.write_text(path.read_text().replace("BLOCK_N = 256", "BLOCK_N = 128"))
     diode_engine.install_diode_choices(predictor=FixedPredictor(), top_k_configs=1)
     hashes = []
     for options, expected in (({}, 256), ({"diode_frozen_choices": str(path)}, 128)) * 2:
-        seen = lower(gemm, options=options).seen[0].candidates[0]
-        assert seen.config["BLOCK_N"] == expected
+        with diode_engine.profile_predictions() as profile:
+            lower(gemm, options=options)
+        (choice,) = profile.selections
+        assert choice.candidates[0].config["BLOCK_N"] == expected
+        assert (choice.predicted_us, choice.library_us) == ((1.0,), 5.0)
         with config.patch(options):
             hashes.append((config.diode_state, read_fingerprint().key))
     assert hashes[:2] == hashes[2:]

@@ -128,10 +128,6 @@ def library_mm() -> str:
     return program(mm, **LIBRARY)
 
 
-def aten_mm() -> str:
-    return program(mm, options={"max_autotune_gemm_backends": "ATEN"})
-
-
 def library_groups() -> str:
     return program(experts(), **LIBRARY)
 
@@ -161,10 +157,10 @@ CASES = {
         grouped_products._Product, "annotate", groups, library_groups
     ),
     "_should_pad": Case(shape_padding, "_decide", padding),
-    "post_grad_passes": Case(activations, "_is_wanted", aten_mm),
-    "output_node": Case(library_algorithms, "current_chooser", aten_mm),
+    "post_grad_passes": Case(activations, "_is_wanted", library_mm),
+    "output_node": Case(library_algorithms, "current_chooser", library_mm),
     "_default": Case(DiodeInductorChoices, "over", fresh_thread),
-    "_use_autotune_backend": Case(options, "_STANDS_FOR", aten_mm),
+    "_use_autotune_backend": Case(options, "_STANDS_FOR", library_mm),
 }
 # These have tests of their own.
 BESIDE = {

@@ -165,19 +165,15 @@ def test_a_matrix_is_added_without_a_copy(library):
     assert "by 66.20." in lines
 
 
-def test_where_the_library_fails_torchs_own_call_is_used(library, monkeypatch):
+@pytest.mark.parametrize("failing", [True, False], ids=["it fails", "there is no GPU"])
+def test_without_the_library_torchs_own_call_is_used(failing, monkeypatch):
     def fail(*_):
         raise CublasError("cublasLtCreate failed with status 1.")
 
-    monkeypatch.setattr(library_algorithms, "library_of", fail)
-    lines, stats = calls()
-    assert "extern_kernels.mm(" in lines
-    assert stats["fallback_error"] == 0
-
-
-def test_without_the_gpu_that_is_lowered_for_torchs_own_call_is_used(monkeypatch):
     monkeypatch.setattr(library_algorithms, "model_for", lambda _: model_that_prefers(KNOWN))
     monkeypatch.setattr(called, "_known", called._Known())
+    if failing:
+        monkeypatch.setattr(library_algorithms, "library_of", fail)
     lines, stats = calls()
     assert "extern_kernels.mm(" in lines
     assert stats["fallback_error"] == 0

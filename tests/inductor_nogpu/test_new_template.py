@@ -52,20 +52,15 @@ def product() -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
     return torch.mm, (empty(1024, 1024), empty(1024, 1024))
 
 
-def test_it_is_chosen(predictor, monkeypatch):
-    monkeypatch.setitem(TEMPLATES, NAME, MADE_UP)
+@pytest.mark.parametrize(("option", "remembered"), [("", 1), (TMA_OPTION, 0)])
+def test_it_is_chosen_and_remembered_where_it_needs_no_option(
+    option, remembered, predictor, monkeypatch
+):
+    monkeypatch.setitem(TEMPLATES, NAME, replace(MADE_UP, option=option))
     for _ in range(2):
         [seen] = lower(product).seen
         assert [c.template for c in seen.candidates] == [NAME]
-    assert diode_engine.get_stats()["cache_hits"] == 1
-
-
-def test_a_choice_of_one_that_needs_an_option_is_not_remembered(predictor, monkeypatch):
-    monkeypatch.setitem(TEMPLATES, NAME, replace(MADE_UP, option=TMA_OPTION))
-    for _ in range(2):
-        [seen] = lower(product).seen
-        assert [c.template for c in seen.candidates] == [NAME]
-    assert diode_engine.get_stats()["cache_hits"] == 0
+    assert diode_engine.get_stats()["cache_hits"] == remembered
 
 
 def test_it_is_offered_with_its_parameters_alone(monkeypatch):

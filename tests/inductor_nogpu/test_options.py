@@ -108,14 +108,26 @@ def test_nothing_is_remembered_without_the_option(predictor):
     assert len(predictor.asked) == 2
 
 
-def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes():
+def test_a_choice_that_is_sure_enough_is_not_benchmarked():
     install(unsure())
     assert len(left(lower(gemm))) == 1
-    asked = {"diode_confidence_threshold": 0.7}
+    assert len(left(lower(gemm, options={"diode_confidence_threshold": 0.4}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("reaches", "threshold", "kept"),
+    [((0.4, 0.6, 0.8, 0.9), 0.7, 3), ((float("nan"),) * 10, 0.1, 10)],
+)
+def test_an_unsure_choice_is_benchmarked_among_as_many_as_it_takes_or_searched_if_asked_to(
+    reaches, threshold, kept
+):
+    install(unsure(reaches))
+    asked = {"diode_confidence_threshold": threshold}
     # and the library's, which Inductor may need
-    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) == 3 + 1
-    sure = {"diode_confidence_threshold": 0.4}
-    assert len(left(lower(gemm, options=sure))) == 1
+    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) == kept + 1
+    asked["diode_fallback_to_autotune"] = True
+    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
+    assert diode_engine.get_stats()["fallback_low_confidence"] == 1
 
 
 @pytest.mark.parametrize("fallback", [True, False])
@@ -133,22 +145,6 @@ def test_nothing_is_benchmarked_where_results_must_be_the_same_each_time(by_indu
         torch.use_deterministic_algorithms(False)
     assert ("extern_kernels.mm(" in program) == fallback
     assert ("triton_heuristics.template" in program) != fallback
-
-
-def test_a_confidence_that_is_no_number_is_unsure():
-    install(unsure((float("nan"),) * 10))
-    asked = {"diode_confidence_threshold": 0.1, "diode_fallback_to_autotune": True}
-    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
-    assert diode_engine.get_stats()["fallback_low_confidence"] == 1
-    many = {"diode_confidence_threshold": 0.1}
-    assert len(left(lower(gemm, options=many, benchmark=lambda _: 1.0))) == 10 + 1  # the library's
-
-
-def test_an_unsure_choice_falls_back_where_that_is_asked_for():
-    install(unsure())
-    asked = {"diode_confidence_threshold": 0.7, "diode_fallback_to_autotune": True}
-    assert len(left(lower(gemm, options=asked, benchmark=lambda _: 1.0))) > 15
-    assert diode_engine.get_stats()["fallback_low_confidence"] == 1
 
 
 def test_a_model_of_other_hardware_is_less_sure(caplog):

@@ -29,7 +29,6 @@ import zstandard
 
 from diode_app import settings as dashboard
 from diode_app.data.reports import case_rows, figure_rows, group_rows, report_of
-from diode_engine import features
 from diode_engine.cli import settings, workflow
 from diode_engine.cli.group import COMMANDS, HELP_NAMES
 from diode_engine.collect.binaries import Binaries
@@ -48,7 +47,6 @@ from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples
 from diode_engine.models.manifest import Data, Manifest
 from diode_engine.models.neighbours import places
-from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.sources import problems_in
 from diode_engine.registry import ModelFacts, facts
@@ -61,6 +59,7 @@ from diode_engine.registry.sources import ModelSource, ModelVersion
 from diode_engine.store import Store, dataset_key, read_dataset, read_groups, write_dataset
 from diode_engine.validation import evaluate
 from diode_engine.validation.solution import read_solution
+from tests.models.conftest import network_on
 from tests.samples import table_of, tile
 from tests.soak import mutations
 from tests.store.conftest import FOREIGN as ELSEWHERE
@@ -230,20 +229,6 @@ def _table() -> TimingTable:
     return table_of(problems, _kernels(), us)
 
 
-def _network(outputs: int = 1) -> Network:
-    rng = np.random.default_rng(1)
-    width = len(features.NAMES)
-
-    def drawn(*shape: int) -> Any:
-        return rng.standard_normal(shape).astype(np.float32) / 10
-
-    return Network(
-        np.full(width, -50, np.float32), np.full(width, 50, np.float32), drawn(width),
-        np.ones(width, np.float32), ((drawn(width, 6), drawn(6)), (drawn(6, outputs),
-        drawn(outputs))), True,
-    )  # fmt: skip
-
-
 @cache
 def _models() -> dict[str, dict[str, bytes]]:
     """The files of a model of each family, by name."""
@@ -254,16 +239,12 @@ def _models() -> dict[str, dict[str, bytes]]:
         rng.standard_normal((MAX_K, len(INPUTS))).astype(np.float32),
         rng.standard_normal(MAX_K).astype(np.float32), places(table.problems),
     )  # fmt: skip
+    network, heads = (network_on(examples.x, 1, (6,), heads) for heads in (1, 3))
+    one, several = (quantize(each, examples.x) for each in (network, heads))
     families = {
-        "network": (_network(),),
-        "distilled": (quantize(_network(3), examples.x),),
-        "cascade": (
-            Cascade(
-                quantize(_network(3), examples.x),
-                {1: quantize(_network(), examples.x)},
-                quantize(_network(), examples.x),
-            ),
-        ),
+        "network": (network,),
+        "distilled": (several,),
+        "cascade": (Cascade(several, {1: one}, one),),
         "trees": (fit_trees(examples, examples, TreesSettings(rounds=3, max_depth=3, threads=1)),),
     }
     found = {}

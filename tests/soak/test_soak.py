@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from diode_engine import paths
 from diode_engine.core.table import TimingTable
 from diode_engine.location import location_of
 from diode_engine.store import RunState, Store, soundness, write_dataset
@@ -28,9 +27,8 @@ def a_store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def small_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def small_model(tmp_path: Path, nothing_shipped: None) -> Path:
     """A model's folder, and no models but those that a test registers."""
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
     return made.model(tmp_path / "model")
 
 

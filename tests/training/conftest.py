@@ -3,23 +3,24 @@ from M, on as many problems as are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from diode_engine import paths
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.models.manifest import Data
+from diode_engine.store import Store
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit_steps import FitTask, Members
 from diode_engine.training.fits import FitExecutor
+from diode_engine.training.run import train_from_store
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.train import Trained, split_timings
 from diode_engine.training.train import train as train_split
@@ -62,13 +63,7 @@ def _make_timings() -> Callable[..., TimingTable]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The registry is empty, whatever Diode ships."""
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
-
-
-@pytest.fixture(autouse=True)
-def _small_space(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_space(nothing_shipped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A teacher is asked about the few candidates that there are timings of."""
     monkeypatch.setattr(
         "diode_engine.training.distillation.exhaustive_space", lambda problem, torch: CANDIDATES
@@ -86,6 +81,31 @@ def fit(
     task = FitTask(table, family, 0, settings)
     (members,) = FitExecutor().fit_all([task], lambda *_: None, checkpoints)
     return members
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Fits use one core here, as they do in worker processes and on a cluster."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def train_in(folder: Path, request: TrainingRequest, fits: FitExecutor) -> tuple[Any, ...]:
+    """What a training in a new folder makes: the model's files, what the manifest says of it, and
+    the points of its curves, by name."""
+    with pytest.MonkeyPatch.context() as patch, Store.open(folder / "s.db") as store:
+        patch.setenv("DIODE_HOME", str(folder / "home"))
+        store.add(store.start_run("import", {}), make_timings(100))
+        model = train_from_store(store, request, fits=fits).model
+        (run,) = [run for run in store.runs() if run.kind == "train"]
+        curves = {name: list(zip(*xy, strict=True)) for name, xy in store.curves(run.id).items()}
+    manifest = model.manifest
+    files = {f.name: f.read_bytes() for f in model.folder.iterdir() if f.suffix != ".json"}
+    return files, (manifest.metrics, manifest.notes, manifest.data), curves
 
 
 def train(table: TimingTable, request: TrainingRequest, **callbacks: Any) -> Trained:

@@ -35,7 +35,6 @@ from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import fitted_and_watched, learnable
 from tests.training.conftest import ENVIRONMENT, fit, train
-from tests.training.test_train import joined
 
 SMALL = TrainingSettings(
     {
@@ -220,7 +219,7 @@ def test_what_a_tuning_leaves_out_is_counted(timings, make_timings, monkeypatch)
     base = load_artifact(train(timings, small("trees")).model.folder)
     older = make_timings(10, environment=replace(ENVIRONMENT, triton="3.6.0"))
     mine = timings.take(np.array([p.M >= 512 for p in timings.problems])[timings.problem])
-    tuned = train(joined(mine, older), small(base=base))
+    tuned = train(TimingTable.joined([mine, older]), small(base=base))
     assert list(tuned.left_out) == ["NVIDIA H200, torch 2.13.0, Triton 3.6.0"]
     assert tuned.model.manifest.triton == ("3.7.1",)
 

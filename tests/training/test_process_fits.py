@@ -22,7 +22,6 @@ from diode_engine.models.artifact import load_artifact
 from diode_engine.models.fitting import FitProgress, ProgressCallback
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.problems.splits import folds
-from diode_engine.runs import find
 from diode_engine.store import Store
 from diode_engine.training import fit_steps
 from diode_engine.training import process_fits as module
@@ -35,7 +34,7 @@ from diode_engine.training.process_fits import ProcessFits, ProcessPool, availab
 from diode_engine.training.run import train_from_store
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import learnable
-from tests.training.conftest import fit, make_timings
+from tests.training.conftest import fit, make_timings, train_in
 
 SMALL = (
     TrainingSettings(lessons=40)
@@ -52,15 +51,9 @@ def endless(table):
 
 
 @pytest.fixture(autouse=True)
-def _as_in_processes(monkeypatch):
+def _as_in_processes(one_thread, monkeypatch):
     """The whole space, which worker processes know, and one thread, which they have."""
-    import torch
-
     monkeypatch.setattr("diode_engine.training.distillation.exhaustive_space", exhaustive_space)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -115,25 +108,14 @@ def test_a_model_is_that_of_one_process(monkeypatch):
     assert there == here
 
 
-def test_a_training_is_that_of_one_process(tmp_path, monkeypatch):
+def test_a_training_is_that_of_one_process(tmp_path):
     """Its model, what it says of it, and its curves: of the model, its folds and that of all."""
-    made, curves = [], []
-    for i, fits in enumerate((FitExecutor(), ProcessFits(2, min_rows=0))):
-        monkeypatch.setenv("DIODE_HOME", str(tmp_path / str(i)))
-        with Store.open(tmp_path / f"{i}.db") as store:
-            store.add(store.start_run("import", {}), make_timings(100))
-            request = TrainingRequest("trees", settings=SMALL, seed=3, everything=True)
-            model = train_from_store(store, request, fits=fits).model
-            (run,) = [found.run for found in find(store) if found.run.kind == "train"]
-            drawn = store.curves(run.id).items()
-            curves.append({name: list(zip(*points, strict=True)) for name, points in drawn})
-        manifest = model.manifest
-        files = {f.name: f.read_bytes() for f in model.folder.iterdir() if f.suffix != ".json"}
-        made.append((files, manifest.metrics, manifest.notes, manifest.data))
-    assert made[0] == made[1]
-    assert "confidence.safetensors" in made[0][0]
-    assert curves[0] == curves[1]
-    assert "trees-0, fold 1 of 3/objective" in curves[0]
+    request = TrainingRequest("trees", settings=SMALL, seed=3, everything=True)
+    here = train_in(tmp_path / "here", request, FitExecutor())
+    assert train_in(tmp_path / "processes", request, ProcessFits(2, min_rows=0)) == here
+    files, _, curves = here
+    assert "confidence.safetensors" in files
+    assert "trees-0, fold 1 of 3/objective" in curves
 
 
 def test_a_tuned_model_is_fitted_here_and_has_a_rate(tmp_path, monkeypatch):

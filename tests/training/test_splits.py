@@ -8,11 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.named_layers import models_of
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import TimingTable
-from diode_engine.core.timing import Timing
 from diode_engine.problems.splits import (
     MODELS,
     SplitPart,
@@ -25,8 +22,8 @@ from diode_engine.problems.splits import (
     split,
     split_validation,
 )
+from tests.samples import table_of
 
-ENVIRONMENT = Environment(H200, "570", "2.13.0", "3.7.1")
 SIZE = st.integers(1, 1 << 20)
 
 
@@ -128,10 +125,7 @@ def layers():
     problems = [
         Problem.make("mm", *size, dtype) for size in sizes for dtype in ("float16", "bfloat16")
     ]
-    return TimingTable.from_records(
-        (problem, Candidate.make("aten::mm"), ENVIRONMENT, Timing(min_us=1.0))
-        for problem in problems
-    )
+    return table_of(problems, [Candidate.make("aten::mm")], np.ones(len(problems)))
 
 
 def test_one_transformer_is_left_out_at_a_time(layers):

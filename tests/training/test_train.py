@@ -29,7 +29,6 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.run import train_from_store
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import learnable, one_environment, thin_rows
-from tests.samples import timing_at
 from tests.training.conftest import train
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2)
@@ -43,6 +42,7 @@ SMALL = TrainingSettings(
     lessons=90,
 )
 OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
+H100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
 small = partial(TrainingRequest, settings=SMALL)
 
 
@@ -52,19 +52,6 @@ def store(tmp_path, timings):
         spec = {"file": "somewhere/timings.json"}
         store.import_table(timings, key=dataset_key(timings), spec=spec)
         yield store
-
-
-def joined(*tables: TimingTable) -> TimingTable:
-    return TimingTable.from_records(
-        (
-            table.problems[table.problem[i]],
-            table.candidates[table.candidate[i]],
-            table.environments[table.environment[i]],
-            timing_at(table, i),
-        )
-        for table in tables
-        for i in range(len(table))
-    )
 
 
 def test_timings_may_come_from_a_collection_of_files(store, timings):
@@ -177,7 +164,9 @@ def test_everything_is_trained_on_and_the_metrics_stay_honest(timings):
 
 def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
     older = Environment(H200, "570", "2.13.0", "3.6.0")
-    both = joined(timings, make_timings(20, environment=older), make_timings(environment=OTHER))
+    both = TimingTable.joined(
+        [timings, make_timings(20, environment=older), make_timings(environment=OTHER)]
+    )
     trained = train(both, small("trees", hardware="nvidia-h200"))
     alone = train(timings, small("trees"))
     assert trained.model.manifest.identity == alone.model.manifest.identity
@@ -192,17 +181,14 @@ def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
 
 def test_a_model_of_all_gpus(timings, make_timings):
     """One model learns from the timings of both GPUs, and predicts for each with its own facts."""
-    h100, a100 = (
-        replace(OTHER, hardware=KNOWN[name])
-        for name in ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB")
-    )
-    slower = make_timings(60, environment=h100)
+    slower = make_timings(60, environment=H100)
     slower = replace(slower, min_us=slower.min_us * 2)
+    a100 = replace(OTHER, hardware=KNOWN["NVIDIA A100-SXM4-80GB"])
     older_gpu = make_timings(10, environment=a100)
-    trained = train(joined(timings, slower, older_gpu), small("trees"))
+    trained = train(TimingTable.joined([timings, slower, older_gpu]), small("trees"))
     manifest = trained.model.manifest
     assert manifest.hardware == H200
-    assert [record.hardware for record in manifest.gpus] == [H200, h100.hardware]
+    assert [record.hardware for record in manifest.gpus] == [H200, H100.hardware]
     assert sum(record.timings for record in manifest.gpus) == manifest.data.timings
     assert all(0.5 < record.metrics["efficiency"] <= 1 for record in manifest.gpus)
     assert manifest.metrics == manifest.gpus[0].metrics
@@ -210,33 +196,36 @@ def test_a_model_of_all_gpus(timings, make_timings):
     problem, candidates = timings.problems[0], timings.candidates[:7]
     ours, theirs = (
         Predictor.load(trained.model.folder, gpu).predict_us(problem, candidates)
-        for gpu in (H200, h100.hardware)
+        for gpu in (H200, H100.hardware)
     )
     assert np.all(theirs > 1.3 * ours)
-    rows = Predictor.load(trained.model.folder).predict_table(joined(timings, slower))
+    rows = Predictor.load(trained.model.folder).predict_table(TimingTable.joined([timings, slower]))
     n = len(timings)
     np.testing.assert_allclose(rows[n : n + 7], theirs, rtol=1e-5)
 
 
 def test_the_figures_of_a_gpu_are_those_of_its_own_held_out_problems(timings, make_timings):
     """Also where another GPU has the most timings of all problems, or a GPU has no others."""
-    h100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
-    there = replace(make_timings(environment=h100), min_us=timings.min_us * 2)
+    there = replace(make_timings(environment=H100), min_us=timings.min_us * 2)
     learned, held_out = split(there)
     few = timings.take(~np.isin(timings.problem, np.unique(learned.problem)[:3]))
-    manifest = train(joined(few, learned), small("trees", everything=True)).model.manifest
-    assert [record.hardware for record in manifest.gpus] == [H200, h100.hardware]
+    manifest = train(
+        TimingTable.joined([few, learned]), small("trees", everything=True)
+    ).model.manifest
+    assert [record.hardware for record in manifest.gpus] == [H200, H100.hardware]
     assert [bool(record.metrics) for record in manifest.gpus] == [True, False]
     assert manifest.metrics == manifest.gpus[0].metrics
     for everything in (False, True):
-        made = train(joined(timings, held_out), small("trees", everything=everything)).model
+        made = train(
+            TimingTable.joined([timings, held_out]), small("trees", everything=everything)
+        ).model
         own = split(timings)[1].take(split(timings)[1].failure == 0)
         assert made.manifest.metrics["problems"] == own.count_problems()
 
 
 def test_another_driver_is_the_same_environment(timings):
     newer = replace(timings, environments=(replace(timings.environments[0], driver="580"),))
-    both = joined(timings.take(timings.problem < 40), newer.take(newer.problem >= 40))
+    both = TimingTable.joined([timings.take(timings.problem < 40), newer.take(newer.problem >= 40)])
     assert len(one_environment(both)) == len(timings)
 
 
@@ -248,8 +237,7 @@ def test_a_model_that_can_say_nothing_of_what_is_held_out_has_no_metrics(timings
     )
     assert DType.FLOAT16 not in {p.dtype for p in timings.problems}
     one = replace(timings, problems=others)
-    h100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
-    two = joined(one, replace(one, environments=(h100,)))
+    two = TimingTable.joined([one, replace(one, environments=(H100,))])
     for table, everything, gpus in ((one, False, 0), (one, True, 0), (two, False, 2)):
         made = train(table, small("network", everything=everything))
         manifest = made.model.manifest
