@@ -264,7 +264,7 @@ async def test_the_reasons_are_the_chosen_kernel_s_until_another_is_pointed_at(m
 async def test_another_model_and_another_program_beside(make_app, captured, reported, diode_home):
     (diode_home / "reports" / "damaged.json").write_text("{}")  # offered to nobody
     async with running(make_app(), (160, 50), "P") as (app, pilot):
-        await click_on(pilot, "captured.json")
+        await press(pilot, "colon", *"captured", "enter")
         await press(pilot, "v")
         await click_on(pilot, "gemm@14")
         assert "2: kernel" in text_of(app)
