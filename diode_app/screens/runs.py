@@ -18,7 +18,7 @@ from diode_app.data.run_columns import RUN_COLUMNS
 from diode_app.data.run_results import RunReader, outcome
 from diode_app.data.runs import RunPreview, run_preview, runs_page
 from diode_app.data.tables import Page, PageQuery
-from diode_app.screens.base import DiodeScreen, Reader
+from diode_app.screens.base import Reader
 from diode_app.screens.compare import CompareRunsScreen
 from diode_app.screens.filtered_list import FilteredList, list_actions
 from diode_app.screens.run_actions import RUN_ACTIONS, RunActions
@@ -158,7 +158,7 @@ class RunsScreen(FilteredList, RunActions):
         return self._marks.get(run, _POINTED)
 
     def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
-        DiodeScreen.reload(self)  # the preview alone
+        super(FilteredList, self).reload()  # the preview, not the list
 
     def values(self) -> Mapping[str, object]:
         return {**super().values(), "filter": self.table.query_now.filter or None}

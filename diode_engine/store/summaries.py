@@ -24,14 +24,13 @@ _Times = npt.NDArray[np.float64]
 _T = schema.timings.c
 _EARLIER = schema.of_sweeps(schema.timings, _T.candidate, sa.func.coalesce(_T.min_us, _T.median_us))
 _WRITE = (
-    f"{bulk.insert_statement(schema.summaries)}"
-    " ON CONFLICT (problem, environment) DO UPDATE SET"
+    bulk.insert_statement(schema.summaries) + " ON CONFLICT (problem, environment) DO UPDATE SET"
     " candidates = excluded.candidates, failed = excluded.failed, timings = excluded.timings,"
     " best = excluded.best, best_us = excluded.best_us, aten_us = excluded.aten_us"
 )
 _COUNT = (
-    f"{bulk.insert_statement(schema.tallies)}"
-    " ON CONFLICT (run, environment, op, dtype, allow_tf32, failure)"
+    bulk.insert_statement(schema.tallies)
+    + " ON CONFLICT (run, environment, op, dtype, allow_tf32, failure)"
     " DO UPDATE SET timings = tallies.timings + excluded.timings"
 )
 
