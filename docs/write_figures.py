@@ -51,6 +51,7 @@ SETS = (
     MeasuredSet("zoo-h200-2026-11-23.third.jsonl.zst", "gemm@10", "bac7a705", "2026-11-23"),
     MeasuredSet("zoo-h200-2026-11-24.jsonl.zst", "gemm@11", "851fa045", "2026-11-24"),
     MeasuredSet("zoo-h200-2026-11-24.second.jsonl.zst", "gemm@12", "5519ad90", "2026-11-24", True),
+    MeasuredSet("zoo-h200-2026-11-28.jsonl.zst", "gemm@16", "cb63f218", "2026-11-28", True),
 )
 H100 = (
     MeasuredSet("zoo-h100-2026-11-24.jsonl.zst", "gemm@12", "5519ad90", "2026-11-24", True),
