@@ -10,7 +10,7 @@ from typing import cast
 from diode_engine.models.cascade import Cascade
 from diode_engine.models.distilled import DistilledNetwork, quantize
 from diode_engine.models.fit_network import NetworkSettings, fit_network
-from diode_engine.models.fitting import Checkpoint, Examples, ProgressCallback
+from diode_engine.models.fitting import Checkpoint, Examples, FitProgress, ProgressCallback
 from diode_engine.models.fitting_method import FittingMethod
 from diode_engine.models.network import Network
 from diode_engine.models.protocol import TimingModel
@@ -41,16 +41,44 @@ def fit_distilled(
     return quantize(network, train.x[::step])
 
 
-def with_teacher(
-    first: DistilledNetwork,
+def fit_cascade(
     teacher: Sequence[TimingModel],
     learned: Examples,
     watched: Examples,
     settings: NetworkSettings,
+    report: ProgressCallback = lambda progress: None,
+    checkpoint: Checkpoint | None = None,
 ) -> Cascade:
-    """As FittingMethod.with_teacher. A network that predicts the log time itself instead of its
-    difference from the base time (not `residual`) has no form in whole numbers and is left out;
-    so are those after the first KEPT. The first network answers for them."""
+    """As FittingMethod.fit_with_teacher. The steps of the sieve follow those of the first network,
+    whose errors are reported with them: a sieve's say nothing about the cascade's answers."""
+    steps = 2 * settings.epochs
+    last: list[FitProgress] = []
+
+    def report_first(progress: FitProgress) -> None:
+        last[:] = [replace(progress, steps=steps)]
+        report(*last)
+
+    def report_sieve(progress: FitProgress) -> None:
+        report(replace(*last, step=settings.epochs + progress.step))
+
+    first = fit_distilled(learned, watched, settings, report_first, checkpoint)
+    cascade = join_teacher(first, teacher, learned)
+    # The sieve learns the times that the cascade answers.
+    labels, checks = (
+        replace(each, log_us=cascade.predict(each.x), heads=None) for each in (learned, watched)
+    )
+    as_long = replace(SIEVE, epochs=settings.epochs, seed=settings.seed)
+    part = None if checkpoint is None else checkpoint.part("sieve")
+    return replace(cascade, sieve=fit_distilled(labels, checks, as_long, report_sieve, part))
+
+
+def join_teacher(
+    first: DistilledNetwork, teacher: Sequence[TimingModel], learned: Examples
+) -> Cascade:
+    """Return the cascade of the first network, which is also its sieve, and of its teacher's
+    networks. A network that predicts the log time itself instead of its difference from the base
+    time (not `residual`) has no form in whole numbers and is left out; so are those after the first
+    KEPT. The first network answers for them."""
     rows = learned.x[:: max(1, len(learned.x) // CALIBRATED)]
     networks = {
         place: cast("Network", member)
@@ -59,14 +87,8 @@ def with_teacher(
     }
     exact = [(place, each) for place, each in networks.items() if each.residual]
     teachers = {place: quantize(each, rows) for place, each in exact[:KEPT]}
-    cascade = Cascade(first, teachers, sieve=first)
-    # The sieve learns the times that the cascade answers.
-    labels, checks = (
-        replace(each, log_us=cascade.predict(each.x), heads=None) for each in (learned, watched)
-    )
-    as_long = replace(SIEVE, epochs=settings.epochs, seed=settings.seed)
-    return replace(cascade, sieve=fit_distilled(labels, checks, as_long))
+    return Cascade(first, teachers, sieve=first)
 
 
 FITTING = FittingMethod(SETTINGS, fit_distilled)
-CASCADE_FITTING = FittingMethod(SETTINGS, fit_distilled, with_teacher=with_teacher)
+CASCADE_FITTING = FittingMethod(SETTINGS, fit_distilled, fit_with_teacher=fit_cascade)

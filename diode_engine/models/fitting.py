@@ -120,6 +120,9 @@ class Checkpoint(Protocol):
     def save(self, state: Callable[[], bytes]) -> None:
         """Called after each step. `state` is called only when it is time to save again."""
 
+    def part(self, name: str) -> Checkpoint:
+        """Where a further fit of the same model saves its state."""
+
 
 def pack(tensors: Mapping[str, npt.NDArray[Any]], facts: Any) -> bytes:
     """A checkpoint's bytes: safetensors, in which no code can be; `facts` as JSON."""

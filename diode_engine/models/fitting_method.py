@@ -30,6 +30,11 @@ class FitSettings(Protocol):
 # model.
 Fit = Callable[[Examples, Examples, Any, ProgressCallback, Checkpoint | None], TimingModel]
 
+FitWithTeacher = Callable[
+    [Sequence[TimingModel], Examples, Examples, Any, ProgressCallback, Checkpoint | None],
+    TimingModel,
+]
+
 
 @dataclass(frozen=True)
 class Range:
@@ -48,13 +53,11 @@ Searched = Mapping[str, Range | tuple[int, ...]]
 @dataclass(frozen=True)
 class FittingMethod:
     """How a family is fitted: `settings` are the usual ones. Examples for a family that has a
-    teacher (model_types.ModelType) have `heads`. `with_teacher` is for a family whose models keep
-    parts of their teacher: it makes the model of the fitted one, the teacher's members, and the
-    examples and settings of the fit."""
+    teacher (model_types.ModelType) have `heads`. A family whose models keep parts of their teacher
+    is fitted by `fit_with_teacher`, which takes the teacher's members before the arguments of
+    `fit`."""
 
     settings: FitSettings
     fit: Fit
     searched: Searched = field(default_factory=dict)
-    with_teacher: (
-        Callable[[Any, Sequence[TimingModel], Examples, Examples, Any], TimingModel] | None
-    ) = None
+    fit_with_teacher: FitWithTeacher | None = None

@@ -48,7 +48,7 @@ class Checkpoints:
         self.folder = folder
         self.seconds = seconds
         self._clock = clock
-        self._used: set[Path] = set()
+        self._used: set[str] = set()  # keys: the names of files up to their first dot
 
     def fitted(
         self,
@@ -66,10 +66,10 @@ class Checkpoints:
             model = make(_CheckpointFile(progress, self.seconds, self._clock))
         except CheckpointError as error:
             log.warning("The checkpoint %s is not used: %s", progress, error)
-            progress.unlink(missing_ok=True)
+            _remove(progress)
             model = make(_CheckpointFile(progress, self.seconds, self._clock))
         _write(done, model.to_bytes())
-        progress.unlink(missing_ok=True)
+        _remove(progress)
         return model
 
     def finished(self, what: Any, family: str) -> TimingModel | None:
@@ -87,7 +87,7 @@ class Checkpoints:
         text = json.dumps([what, family, features.VERSION, features.NAMES_HASH])
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         progress, done = self.folder / f"{key}.safetensors", self.folder / f"{key}.model"
-        self._used |= {progress, done}
+        self._used.add(key)
         return progress, done
 
     def clear(self) -> None:
@@ -96,7 +96,8 @@ class Checkpoints:
             for path in self.folder.iterdir():
                 unfinished = path.name.startswith(UNFINISHED)
                 kept = _WRITTEN_SECONDS if unfinished else _KEPT_SECONDS
-                if path in self._used or time.time() - path.stat().st_mtime > kept:
+                is_used = path.name.partition(".")[0] in self._used
+                if is_used or time.time() - path.stat().st_mtime > kept:
                     path.unlink()
             self.folder.rmdir()  # if nothing is left
 
@@ -125,6 +126,17 @@ class _CheckpointFile:
         if self._clock() - self._saved >= self._seconds:
             _write(self._path, state())
             self._saved = self._clock()
+
+    def part(self, name: str) -> Checkpoint:
+        path = self._path.with_suffix(f".{name}{self._path.suffix}")
+        return _CheckpointFile(path, self._seconds, self._clock)
+
+
+def _remove(progress: Path) -> None:
+    """Remove the file of a fit in progress, and those of its parts."""
+    for path in progress.parent.glob(f"{progress.stem}.*{progress.suffix}"):
+        path.unlink()
+    progress.unlink(missing_ok=True)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -79,11 +79,10 @@ class FitMember(Job):
             train, held_out = (Examples(*each.get()) for each in (self.train, self.held_out))
             if self.teacher:
                 train, held_out = self._labels(train)
-            model = method.fit(train, held_out, self.settings, report, checkpoint)
-            if method.with_teacher is None:
-                return model
-            teacher = _load_all(self.teacher)
-            return method.with_teacher(model, teacher, train, held_out, self.settings)
+            each = (train, held_out, self.settings, report, checkpoint)
+            if method.fit_with_teacher is None:
+                return method.fit(*each)
+            return method.fit_with_teacher(_load_all(self.teacher), *each)
 
         if self.checkpoint is None:
             return fit(None).to_bytes()

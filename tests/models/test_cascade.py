@@ -16,7 +16,7 @@ from diode_engine.models import fit_distilled
 from diode_engine.models.cascade import RANKED, Cascade
 from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.distilled import quantize
-from diode_engine.models.fit_distilled import with_teacher
+from diode_engine.models.fit_distilled import fit_cascade, join_teacher
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fitting import Examples
 from diode_engine.models.predictor import Predictor
@@ -82,13 +82,12 @@ def test_a_sieve_learns_what_the_cascade_answers(x, cascade, monkeypatch):
         fit_distilled, "SIEVE", NetworkSettings(hidden=(16,), learning_rate=1e-2, averaging=0.9)
     )
     problem = np.repeat(np.arange(len(x) // 8 + 1), 8)[: len(x)]
-    # What the teacher answers, or was measured, takes no part.
-    examples = Examples(x, cascade.first.answers(x)[0] + 1, problem, cascade.first.answers(x))
-    settings = NetworkSettings(epochs=15)
-    found = with_teacher(cascade.first, (), examples, examples, settings).sieve
-    cascade = replace(cascade, teachers={})
-    answers = cascade.predict(x)
-    assert np.abs(found.predict(x) - answers).mean() < answers.std() / 4
+    # What was measured takes no part.
+    examples = Examples(x, cascade.first.answers(x)[0] + 3, problem, cascade.first.answers(x))
+    found = fit_cascade((), examples, examples, NetworkSettings(hidden=(16,), epochs=15))
+    answers = found.predict(x)
+    assert np.abs(found.sieve.predict(x) - answers).mean() < answers.std() / 4
+    assert np.abs(answers - examples.log_us).mean() > answers.std()
 
 
 def test_a_file_with_too_much_in_it_is_refused(x, cascade):
@@ -106,9 +105,8 @@ def test_a_file_with_too_much_in_it_is_refused(x, cascade):
 
 def test_what_has_no_form_in_whole_numbers_is_left_to_the_first_network(x, cascade, network):
     examples = Examples(x, cascade.predict(x), np.repeat(np.arange(len(x) // 8 + 1), 8)[: len(x)])
-    settings = NetworkSettings(epochs=1)
     teacher = (cascade, network_on(x, 3), network(1, residual=False))
-    found = with_teacher(cascade.first, teacher, examples, examples, settings)
+    found = join_teacher(cascade.first, teacher, examples)
     assert sorted(found.teachers) == [1]
     wanted = quantize(network_on(x, 3), x)
     assert np.array_equal(found.teachers[1].answers(x), wanted.answers(x))

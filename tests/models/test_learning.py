@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import pytest
 
 from diode_engine.core.hardware import H200
 from diode_engine.errors import TrainingError
+from diode_engine.models.fit_distilled import fit_cascade
 from diode_engine.models.fit_network import NetworkSettings, fit_network
 from diode_engine.models.fit_trees import TreesSettings, fit_trees
 from diode_engine.models.fitting import Examples, FitProgress, efficiency, ranking_loss
@@ -87,12 +89,16 @@ class Memory:
 
     def __init__(self) -> None:
         self.data: bytes | None = None
+        self.parts: dict[str, Memory] = defaultdict(Memory)
 
     def load(self) -> bytes | None:
         return self.data
 
     def save(self, state: Callable[[], bytes]) -> None:
         self.data = state()
+
+    def part(self, name: str) -> Memory:
+        return self.parts[name]
 
 
 @pytest.mark.parametrize("cut", [1, 5, 11])
@@ -105,6 +111,24 @@ def test_a_network_that_was_cut_short_becomes_the_same(cut, halves):
         fit_network(*halves, s, stop_at(cut), memory, device="cpu")
     again = fit_network(*halves, s, seen.append, memory, device="cpu")
     assert again.to_bytes() == wanted
+    assert seen == whole
+
+
+@pytest.mark.parametrize("cut", [3, 8])  # in the first network, in the sieve
+def test_a_cascade_that_was_cut_short_becomes_the_same(cut, halves):
+    learned, watched = (replace(each, heads=np.stack([each.log_us] * 2)) for each in halves)
+    s = replace(NETWORK, epochs=5, patience=5)
+    whole: list[FitProgress] = []
+    wanted = fit_cascade((), learned, watched, s, whole.append)
+    assert [progress.step for progress in whole] == [*range(1, 11)]
+    assert {(each.steps, each.rmse) for each in whole[5:]} == {(10, whole[4].rmse)}
+    memory, seen = Memory(), []
+    with pytest.raises(Stopped):
+        fit_cascade((), learned, watched, s, stop_at(cut), memory)
+    saved = memory.part("sieve").data
+    assert (saved is not None) == (cut > 5)
+    again = fit_cascade((), learned, watched, s, seen.append, memory)
+    assert again.to_bytes() == wanted.to_bytes()
     assert seen == whole
 
 

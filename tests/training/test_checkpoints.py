@@ -68,6 +68,38 @@ def test_a_fit_finds_what_it_saved_last_and_saves_now_and_then(tmp_path):
     assert cut_short(lambda: next(times), tmp_path) == [None, pack({}, 2)]
 
 
+def test_a_part_of_a_fit_has_a_file_of_its_own_until_the_fit_has_ended(tmp_path):
+    ends = False
+
+    def make(checkpoint: Checkpoint) -> Network:
+        part = checkpoint.part("sieve")
+        if not ends:
+            checkpoint.save(lambda: pack({}, 1))
+            part.save(lambda: pack({}, 2))
+            raise Stopped
+        assert (checkpoint.load(), part.load()) == (pack({}, 1), pack({}, 2))
+        return network()
+
+    checkpoints = Checkpoints(tmp_path, seconds=0)
+    with pytest.raises(Stopped):
+        checkpoints.fitted("what", "network", make)
+    ends = True
+    checkpoints.fitted("what", "network", make)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".model"]
+
+
+def test_a_training_that_is_given_up_leaves_no_part_of_a_fit(tmp_path):
+    def make(checkpoint: Checkpoint) -> Network:
+        checkpoint.part("sieve").save(lambda: pack({}, 2))
+        raise Stopped
+
+    checkpoints = Checkpoints(tmp_path / "c", seconds=0)
+    with pytest.raises(Stopped):
+        checkpoints.fitted("what", "network", make)
+    checkpoints.clear()
+    assert not (tmp_path / "c").exists()
+
+
 def test_what_is_damaged_is_not_used(tmp_path, caplog):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.fitted("what", "network", lambda _: network())
