@@ -10,8 +10,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from textual import events
@@ -37,6 +38,9 @@ _ASK_SECONDS = 10.0  # at most, from a key to the dialog that it opens, on a mac
 _ROWS_SECONDS = 3.0  # at most, from a key to the rows that it asks for
 _NEXT_SECONDS = 0.1  # at most, from the answer to a dialog to the next one
 _LOOK_SECONDS = 0.005
+# While keys wait, the screen is drawn only so often, and for so long: a frame takes as much
+# processor time as several keys.
+_FRAMES_SECONDS, _FRAME_SECONDS = 0.3, 0.04
 # Textual types a ^ for an Escape that it read at once with the keys behind it.
 _CARET, _AT_ONCE_SECONDS = "circumflex_accent", 0.001
 
@@ -67,6 +71,8 @@ class Keys:
         self._waiting: deque[Typed] = deque()
         self._task: asyncio.Task[None] | None = None
         self._last = time.monotonic()
+        self._held: ExitStack | None = None  # while it is open, the screen is not drawn
+        self._drawn = 0.0  # when the screen was drawn last while keys waited
 
     @property
     def busy(self) -> bool:
@@ -96,8 +102,8 @@ class Keys:
             if before is not None:
                 await self._finish_key(before)
             while self._waiting:
-                while not self._screen_is_made():
-                    await asyncio.sleep(_LOOK_SECONDS)
+                self._draw_seldom()
+                await self._wait_until(self._screen_is_made, inf)
                 await self._wait_until(lambda: not self._waits_for_rows(), _ROWS_SECONDS)
                 if _chooses(self._waiting[0]):
                     await self._wait_until(lambda: not self._is_working(_GATHERING), _ASK_SECONDS)
@@ -107,7 +113,28 @@ class Keys:
         except Exception as error:  # noqa: BLE001  # Textual handles it, as of any message
             self._app.call_later(_raise, error)
         finally:
+            self._draw()
             self._task = None
+
+    def _draw_seldom(self) -> None:
+        """Hold the screen's updates back while more keys wait, but for a frame now and then."""
+        if len(self._waiting) < 2 or self._undrawn_seconds > _FRAMES_SECONDS:
+            self._draw()
+        elif self._undrawn_seconds > _FRAME_SECONDS and self._held is None:
+            self._held = ExitStack()
+            self._held.enter_context(self._app.batch_update())
+
+    @property
+    def _undrawn_seconds(self) -> float:
+        return time.monotonic() - self._drawn
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+            with suppress(ScreenError):
+                self._app.screen.refresh()
 
     async def _take_next(self) -> Typed:
         """Return the next key; Escape in the place of a ^ with which another key was read."""
@@ -157,6 +184,8 @@ class Keys:
     async def _wait_until(self, is_so: Callable[[], bool], seconds: float) -> None:
         end = time.monotonic() + seconds
         while not is_so() and time.monotonic() < end:
+            if self._undrawn_seconds > _FRAMES_SECONDS:
+                self._draw()
             await asyncio.sleep(_LOOK_SECONDS)
 
     # Messages

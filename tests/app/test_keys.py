@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+from contextlib import contextmanager
 from queue import SimpleQueue
 from select import select
 from threading import Thread
@@ -329,6 +330,45 @@ async def test_garbage_is_collected_while_no_key_comes(make_app, store, monkeypa
         monkeypatch.setattr(app_module, "PAUSE_SECONDS", 0.0)
         while not collected:
             await pilot.pause()
+
+
+@pytest.mark.parametrize(
+    ("between_frames", "wanted"),
+    [(math.inf, ["a", "held", "b", "c", "d", "drawn", "e"]), (-1.0, ["a", "b", "c", "d", "e"])],
+)
+async def test_the_screen_is_drawn_seldom_while_more_keys_wait(between_frames, wanted, monkeypatch):
+    log = []
+
+    class Heard(App):
+        keys = None
+
+        async def on_event(self, event):
+            if isinstance(event, Key) and not event.is_forwarded:
+                await self.keys.put(event)
+            else:
+                await super().on_event(event)
+
+        def on_key(self, event):
+            log.append(event.key)
+
+        def on_key_handled(self, event):
+            event.arrived.set()
+
+        @contextmanager
+        def batch_update(self):
+            log.append("held")
+            with super().batch_update():
+                yield
+            log.append("drawn")
+
+    app = Heard()
+    app.keys = keys_module.Keys(app, super(Heard, app).on_event)
+    async with app.run_test() as pilot:
+        log.clear()
+        monkeypatch.setattr(keys_module, "_FRAME_SECONDS", -1.0)
+        monkeypatch.setattr(keys_module, "_FRAMES_SECONDS", between_frames)
+        await burst(pilot, "abcde")
+        assert log == wanted
 
 
 # What a terminal sends
