@@ -57,10 +57,8 @@ class Predictor:
             self.hardware = self.manifest.record_for(hardware).hardware
         self.identity: str = artifact.manifest.identity
         self._members = artifact.members
-        self._confidence = artifact.confidence
-        self.evidence: Evidence | None = None
-        if self._confidence is not None:
-            self.evidence = self._confidence.evidence
+        self._confidence = confidence = artifact.confidence
+        self.evidence: Evidence | None = None if confidence is None else confidence.evidence
         coverage = artifact.manifest.coverage
         self._kernels = frozenset(coverage.kernels)
         self._trained = lru_cache(_CACHE_SIZE)(self._trained_on)

@@ -60,7 +60,7 @@ def search(
     report_trial: Callable[[Trial], None] = lambda trial: None,
     fits: FitExecutor = IN_THIS_PROCESS,
 ) -> TrainingSettings:
-    """The best settings of this many trials, on rows as a FitTask takes them. Trials of an earlier
+    """The best settings of this many trials, on rows of a FitTask. Trials of an earlier
     search for the same settings count. The first trial is `settings`; what is not searched stays as
     it is there. `report_trial` is called with each trial, those of the earlier search first.
 
@@ -101,9 +101,8 @@ def search(
     while left:
         together = [study.ask(distributions) for _ in range(min(left, fits.slots, MAX_TOGETHER))]
         left -= len(together)
-        for asked, reached in zip(
-            together, _judge(together, parts, task_of, fits, report), strict=True
-        ):
+        found = _judge(together, parts, task_of, fits, report)
+        for asked, reached in zip(together, found, strict=True):
             tell(study.tell(asked, reached, TrialState.PRUNED if reached is None else None))
     return _with(base, study.best_params)
 
