@@ -31,7 +31,7 @@ from torch._inductor.choices import InductorChoices
 import diode_engine
 from diode_engine.collect.workers.inputs import empty
 from diode_engine.core.hardware import H200
-from diode_engine.core.operators import named
+from diode_engine.core.operators import find_operator
 from diode_engine.core.problem import Problem
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
@@ -41,7 +41,7 @@ SIZES = [(128 * m, 128 * n, 256 * k) for m in (3, 5, 9) for n in (3, 7, 11) for 
 
 
 def gemm(m: int, n: int, k: int, op: str = "mm", dtype: str = "bfloat16") -> Any:
-    problem = Problem.make(op, m, n, k, dtype, B=4 if named(op).batched else 1)
+    problem = Problem.make(op, m, n, k, dtype, B=4 if find_operator(op).batched else 1)
 
     def build() -> Any:
         inputs = tuple(empty(shape, "cuda") for shape in problem.input_shapes().values())

@@ -194,7 +194,8 @@ def measured(library: Library, task: Task, pools: dict[torch.dtype, torch.Tensor
     plain_error = operands.errors([torchs], sets[0])[0]
     product = operands.product(library, sets[0])
     listed = [
-        Way("listed", each, library.config(each.algorithm)) for each in product.listed(LISTED)
+        Way("listed", each, library.config(each.algorithm))
+        for each in product.list_algorithms(LISTED)
     ]
     found = timed(operands, product, listed)
     fastest = [each.way for each in sorted(found, key=lambda each: each.us)]

@@ -40,7 +40,7 @@ def main() -> None:
     for name, inputs, function in (("mm", [a, b], torch.mm), ("addmm", [bias, a, b], torch.addmm)):
         library = library_of(0)
         given = bias if len(inputs) > 2 else None
-        found = Product(library, a, b, out, bias=given).listed(1)[0]
+        found = Product(library, a, b, out, bias=given).list_algorithms(1)[0]
         plan = str(Plan(name, False, library.config(found.algorithm)))
         rounds = [
             (

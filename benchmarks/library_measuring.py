@@ -199,7 +199,7 @@ def checked(library: Library, problem: Problem) -> str:
     operands = Operands(problem, {})
     given = operands.sets()[0]
     product = operands.product(library, given)
-    found = product.listed(4)
+    found = product.list_algorithms(4)
     if not found:
         return "the heuristic lists no algorithm."
     config = library.config(found[0].algorithm)

@@ -55,37 +55,29 @@ if TYPE_CHECKING:
     from diode_engine.registry.versions import register_model as register_model
     from diode_engine.reports.watching import report as report
 
-_HOME = {
-    "BaseIntegration": "diode_engine.inductor.hook.integration",
-    "Candidate": "diode_engine.core.candidate",
-    "DiodeError": "diode_engine.errors",
-    "DiodeInductorChoices": "diode_engine.inductor.hook.choices",
-    "Environment": "diode_engine.core.hardware",
-    "Hardware": "diode_engine.core.hardware",
-    "IntegrationRegistry": "diode_engine.inductor.hook.integration",
-    "MatmulIntegration": "diode_engine.inductor.hook.integrations",
-    "ModelPointer": "diode_engine.inductor.hook.integration",
-    "Problem": "diode_engine.core.problem",
-    "Timing": "diode_engine.core.timing",
-    "compare_ranks": "diode_engine.inductor.hook.fingerprint",
-    "create_diode_choices": "diode_engine.inductor.hook.public",
-    "create_matmul_integration": "diode_engine.inductor.hook.public",
-    "diode_choices": "diode_engine.inductor.hook.public",
-    "discover_and_register_integrations": "diode_engine.inductor.hook.public",
-    "get_detected_hardware": "diode_engine.core.hardware",
-    "get_integration_status": "diode_engine.inductor.hook.public",
-    "get_prediction_stats": "diode_engine.inductor.hook.public",
-    "get_stats": "diode_engine.inductor.hook.public",
-    "install_diode_choices": "diode_engine.inductor.hook.public",
-    "integrate_all": "diode_engine.inductor.hook.public",
-    "list_available_models": "diode_engine.registry.overview",
-    "predict_choice": "diode_engine.problems.predicted_choice",
-    "profile_predictions": "diode_engine.choosing.stats",
-    "register_integration": "diode_engine.inductor.hook.public",
-    "register_model": "diode_engine.registry.versions",
-    "report": "diode_engine.reports.watching",
-    "uninstall_diode_choices": "diode_engine.inductor.hook.public",
-}
+_NAMES = {
+    "choosing.stats": ("profile_predictions",),
+    "core.candidate": ("Candidate",),
+    "core.hardware": ("Environment", "Hardware", "get_detected_hardware"),
+    "core.problem": ("Problem",),
+    "core.timing": ("Timing",),
+    "errors": ("DiodeError",),
+    "inductor.hook.choices": ("DiodeInductorChoices",),
+    "inductor.hook.fingerprint": ("compare_ranks",),
+    "inductor.hook.integration": ("BaseIntegration", "IntegrationRegistry", "ModelPointer"),
+    "inductor.hook.integrations": ("MatmulIntegration",),
+    "inductor.hook.public": (
+        "create_diode_choices", "create_matmul_integration", "diode_choices",
+        "discover_and_register_integrations", "get_integration_status", "get_prediction_stats",
+        "get_stats", "install_diode_choices", "integrate_all", "register_integration",
+        "uninstall_diode_choices",
+    ),
+    "problems.predicted_choice": ("predict_choice",),
+    "registry.overview": ("list_available_models",),
+    "registry.versions": ("register_model",),
+    "reports.watching": ("report",),
+}  # fmt: skip
+_HOME = {name: f"diode_engine.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = ["__version__", "set_log_level", *_HOME]
 

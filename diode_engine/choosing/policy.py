@@ -169,24 +169,24 @@ class Comparison:
         """Return the one kernel to choose, by the mean costs `score` [n]. A kernel that is not the
         library's must be `margin` times as fast in the mean, be proven, and not be slower for any
         of the problems."""
-        known_ones = score < np.inf
+        known = score < np.inf
         best = int(score.argmin())
-        usual_one = best_of_library(score, self.library) if self.library.any() else None
-        if usual_one is None or not known_ones[usual_one]:
-            proven = known_ones & self.proven
+        library = best_of_library(score, self.library) if self.library.any() else None
+        if library is None or not known[library]:
+            proven = known & self.proven
             found = np.where(proven, score, np.inf).argmin() if proven.any() else best
             return [int(found)], Why.FASTEST
         if self.library[best]:
             return [best], Why.FASTEST
-        worth = known_ones & (score[usual_one] / score >= self.margin)
+        worth = known & (score[library] / score >= self.margin)
         if not worth.any():
-            return [usual_one], Why.LIBRARY
+            return [library], Why.LIBRARY
         worth &= self.proven
         if not worth.any():
-            return [usual_one], Why.UNPROVEN
-        worth &= (self.costs_us <= self.costs_us[:, [usual_one]]).all(axis=0)
+            return [library], Why.UNPROVEN
+        worth &= (self.costs_us <= self.costs_us[:, [library]]).all(axis=0)
         if not worth.any():
-            return [usual_one], Why.SIZES
+            return [library], Why.SIZES
         return [int(np.where(worth, score, np.inf).argmin())], Why.FASTEST
 
     def find_library(self, places: Sequence[int] = ()) -> int | None:

@@ -27,7 +27,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.encoding import encode
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import DType
-from diode_engine.core.operators import named
+from diode_engine.core.operators import find_operator
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import uses_wgmma, wgmma_type
 from diode_engine.core.templates import template_of
@@ -113,7 +113,7 @@ def _has_one_loop(name: str) -> bool:
     """Return whether the template's kernels compute each tile in one loop over K, without TMA, or
     compute products of groups."""
     template = template_of(name)
-    in_groups = any(named(op).divided for op in template.ops)
+    in_groups = any(find_operator(op).divided for op in template.ops)
     return template.tiled and (in_groups or not template.tma) and not template.own
 
 

@@ -207,11 +207,9 @@ def _verify(file: str) -> dict[str, Any]:
         "key": dataset_key(table),
         "timings": len(table),
         "failed": int(np.count_nonzero(table.failure)),
-        "problems": len(np.unique(table.problem)),
+        "problems": table.count_problems(),
         "candidates": len(np.unique(table.candidate)),
-        "hardware": sorted(
-            {table.environments[i].hardware.name for i in np.unique(table.environment)}
-        ),
+        "hardware": table.gpu_names,
     }
 
 

@@ -28,7 +28,7 @@ from diode_engine.cli.options import (
 )
 from diode_engine.cli.results import record_as_run
 from diode_engine.cli.train import fit_report
-from diode_engine.core.hardware import Hardware, slug_of
+from diode_engine.core.hardware import slug_of
 from diode_engine.core.table import TimingTable
 from diode_engine.errors import RegistryError, TrainingError
 from diode_engine.location import Location
@@ -98,7 +98,7 @@ def find_model_and_timings(
     if reference is None:
         model = _only_model(table)
     else:
-        names = _hardware(table)
+        names = table.gpu_names
         model = registry.resolve_for(reference, names[0] if len(names) == 1 else None)
     table, seen = _comparable(table, model), None
     everything = model.manifest.everything
@@ -122,25 +122,16 @@ def find_model_and_timings(
     return model, table, seen
 
 
-def _hardware(table: TimingTable) -> list[str]:
-    return sorted({table.environments[i].hardware.name for i in set(table.environment.tolist())})
-
-
-def first_gpu(table: TimingTable) -> Hardware:
-    """The GPU of the first timing; the table must have one."""
-    return table.environments[int(table.environment[0])].hardware
-
-
 def _only_model(table: TimingTable) -> ModelVersion:
     """The model for the GPU that the timings are of."""
-    names = _hardware(table)
+    names = table.gpu_names
     if not names:
         raise TrainingError("There are no timings to validate a model on; collect or import some.")
     if len(names) > 1:
         raise RegistryError(
             f"There are timings of several GPUs ({', '.join(names)}); name the model with --model."
         )
-    hardware = first_gpu(table)
+    hardware = table.first_environment.hardware
     model = model_for(hardware)
     if model is None:
         raise RegistryError(
@@ -153,7 +144,7 @@ def _comparable(table: TimingTable, model: ModelVersion) -> TimingTable:
     """The timings of one of the model's GPUs, its first that there are timings of; of these only
     the ones with the model's Triton, where there are any."""
     manifest = model.manifest
-    names = _hardware(table)
+    names = table.gpu_names
     gpu = next((name for name in manifest.gpu_names if name in names), None)
     if gpu is None:
         made_for = " and ".join(manifest.gpu_names)
@@ -297,7 +288,7 @@ def _cross_validate(
 def _validate(table: TimingTable, reference: str | None, *, only_held_out: bool) -> Report:
     model, table, seen = find_model_and_timings(table, reference, only_held_out=only_held_out)
     everything = model.manifest.everything
-    predictor = Predictor.load(model.folder, first_gpu(table))
+    predictor = Predictor.load(model.folder, table.first_environment.hardware)
     unseen = None if everything is None else not everything
     if everything is not None and not only_held_out:
         # Known only where the model has learned from exactly these timings; else not known.
@@ -367,7 +358,7 @@ def validate_max_autotune(
     model, timings, _ = find_model_and_timings(table, reference, only_held_out=only_held_out)
     found = against_solution(
         timings,
-        Predictor.load(model.folder, first_gpu(timings)),
+        Predictor.load(model.folder, timings.first_environment.hardware),
         solution,
         name=model.reference,
         ns=sorted(set(ns)),

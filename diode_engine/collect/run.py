@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from diode_engine.collect.planning.candidate_plan import CandidatePlan
 from diode_engine.collect.planning.plan import Plan, PlannedProblem
 from diode_engine.collect.processes.gpu_worker import MAX_DEATHS
 from diode_engine.collect.progress import GpuProgress, Progress
+from diode_engine.core.candidate import Candidate
 from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Environment, Hardware
 from diode_engine.core.problem import Problem
@@ -206,14 +207,8 @@ class _Collection:
             is_compiled=lambda c: compilers is not None and compilers.has(keys(c)),
         )
         progress.expect(expected, plan.left)
-        deaths = 0
-        size = BATCH
-        if compilers is not None:
-            size = min(DIRECT_BATCH, int(MAX_BATCH_FLOPS / problem.flops))
-            if entry.selection.budget is not None:
-                size = min(size, plan.left // BATCHES_A_BUDGET)
-            size = max(BATCH, size)
-        left = plan.left
+        deaths, left = 0, plan.left
+        size = BATCH if compilers is None else _direct_batch(entry, left)
         while deaths < MAX_DEATHS and (batch := plan.next_batch(size)):
             progress.expect(left, len(batch) + plan.left)  # fewer where compiles are limited
             left = plan.left
@@ -230,25 +225,37 @@ class _Collection:
                 log.warning("The rest of %s is not timed: %s", problem, answer.reason)
                 break
             assert isinstance(answer, BatchAnswer)
-            progress.workers_lost += answer.workers_lost
-            done = self._gpu(answer.gpu)
-            if answer.state is not None:
-                done.add(progress.seconds, answer.state)
-            run = self._run_for(answer)
-            self.writer.add(
-                run,
-                TimingTable.from_records(
-                    (problem, batch[place], environment, timing) for place, timing in answer.timings
-                ),
-            )
-            done.name, done.driver = environment.hardware.name, environment.driver
-            done.throttled += len(answer.timings) if run != self.run else 0
             for place, timing in answer.timings:
                 plan.record(batch[place], timing.time_us)
-                progress.add_timing(timing.failure, done)
                 deaths += timing.failure in (Failure.CRASH, Failure.TIMEOUT)
+            self._add(answer, problem, batch, environment)
         progress.expect(left, 0)  # where the problem was given up
         progress.problems_done += 1
+
+    def _add(
+        self, answer: BatchAnswer, problem: Problem, batch: Sequence[Candidate],
+        environment: Environment,
+    ) -> None:  # fmt: skip
+        """Adds the timings of a batch to those that are written, and to the progress."""
+        progress, done = self.progress, self._gpu(answer.gpu)
+        progress.workers_lost += answer.workers_lost
+        if answer.state is not None:
+            done.add(progress.seconds, answer.state)
+        run = self._run_for(answer)
+        records = ((problem, batch[i], environment, timing) for i, timing in answer.timings)
+        self.writer.add(run, TimingTable.from_records(records))
+        done.name, done.driver = environment.hardware.name, environment.driver
+        done.throttled += len(answer.timings) if run != self.run else 0
+        for _, timing in answer.timings:
+            progress.add_timing(timing.failure, done)
+
+
+def _direct_batch(entry: PlannedProblem, left: int) -> int:
+    """The number of candidates of a request with direct launches; `left` are planned."""
+    size = min(DIRECT_BATCH, int(MAX_BATCH_FLOPS / entry.problem.flops))
+    if entry.selection.budget is not None:
+        size = min(size, left // BATCHES_A_BUDGET)
+    return max(BATCH, size)
 
 
 # Between two transactions, since a transaction costs as much as writing a thousand rows. A

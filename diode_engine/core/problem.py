@@ -12,7 +12,7 @@ from typing import Any
 from diode_engine.core.checks import is_int, member, require, shown
 from diode_engine.core.content_key import content_key
 from diode_engine.core.operand import INNER, Bias, DType, Layout, Operand, canonical_bias
-from diode_engine.core.operators import OPERATORS, Operator, named
+from diode_engine.core.operators import OPERATORS, Operator, find_operator
 from diode_engine.core.operators.specification import Attribute, Scalar, TensorShape
 from diode_engine.errors import RecordError
 
@@ -50,7 +50,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        op = self.op if isinstance(self.op, Operator) else named(self.op)
+        op = self.op if isinstance(self.op, Operator) else find_operator(self.op)
         put(self, "op", op)
         put(self, "dtype", member(DType, self.dtype, "A problem's dtype"))
         put(self, "out_dtype", member(DType, self.out_dtype, "A problem's out_dtype"))
@@ -133,7 +133,7 @@ class Problem:
         """A problem with defaults filled in: contiguous operands, the output in the operands' type,
         and the op's usual bias (a vector for addmm, a full matrix for baddbmm). `attributes` are
         those of the op."""
-        op = named(op)
+        op = find_operator(op)
         for name, value in (("M", M), ("N", N), ("K", K)):
             if not is_int(value):
                 raise RecordError(
@@ -180,7 +180,7 @@ class Problem:
         given = dict(fields)
         unknown = set(given) - FIELDS
         if unknown and "op" in given:
-            unknown -= {attribute.name for attribute in named(given["op"]).attributes}
+            unknown -= {attribute.name for attribute in find_operator(given["op"]).attributes}
         require(not unknown, f"A problem has unknown fields: {', '.join(sorted(unknown))}.")
         missing = [name for name in ("op", "M", "N", "K", "dtype") if name not in given]
         require(not missing, f"A problem lacks the fields {', '.join(missing)}.")

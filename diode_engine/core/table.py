@@ -115,6 +115,26 @@ class TimingTable:
         for group in sorted(rows, key=lambda r: int(r[0])):
             yield int(self.problem[group[0]]), group
 
+    @property
+    def used_problems(self) -> list[Problem]:
+        """The problems that have rows, in the table's order."""
+        return [self.problems[i] for i in np.unique(self.problem)]
+
+    @property
+    def used_environments(self) -> list[Environment]:
+        """The environments that have rows, in the table's order."""
+        return [self.environments[i] for i in np.unique(self.environment)]
+
+    @property
+    def first_environment(self) -> Environment:
+        """The environment of the first row; there must be one."""
+        return self.environments[int(self.environment[0])]
+
+    @property
+    def gpu_names(self) -> list[str]:
+        """The names of the GPUs that have rows, sorted."""
+        return sorted({environment.hardware.name for environment in self.used_environments})
+
     def count_problems(self) -> int:
         """The number of problems that have rows."""
         return len(np.unique(self.problem))

@@ -20,13 +20,7 @@ import numpy.typing as npt
 
 from diode_engine.choosing.evidence import MAX_NEIGHBOURS, Evidence
 from diode_engine.core.problem import Problem
-from diode_engine.models.neighbours import (
-    COORDINATES,
-    Places,
-    library_kinds,
-    nearest,
-    places,
-)
+from diode_engine.models.neighbours import COORDINATES, Places, library_kinds, nearest, places
 from diode_engine.models.tensors import Tensors
 
 WITHIN = 0.05  # of the best time: a kernel that takes at most so much longer is a good choice

@@ -156,7 +156,7 @@ class _NetworkFit:
         spread = train.x.std(axis=0, dtype=np.float64)
         scale = np.where(spread > 1e-6, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
         self.inputs = low, high, mean, scale
-        base = _base(train, s)
+        base = train.base(residual=s.residual)
         target = (train.log_us[None] if train.heads is None else train.heads) - base
         self.middle = float(target.mean())
 
@@ -177,7 +177,7 @@ class _NetworkFit:
         # Clipped to the range of the training rows, as the fitted network does it.
         clipped = np.clip(held_out.x, low, high)
         self.checks = torch.from_numpy((clipped - mean) * scale).to(where)
-        self.checks_base = _base(held_out, s) + np.float32(self.middle)
+        self.checks_base = held_out.base(residual=s.residual) + np.float32(self.middle)
         self.ends = torch.from_numpy(np.cumsum(weights)).to(where)
         self.starts = torch.from_numpy(train.starts).to(where)
         self.counts = torch.from_numpy(train.counts).to(where)
@@ -330,11 +330,6 @@ class _NetworkFit:
 
 def _named(prefix: str, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def _base(examples: Examples, s: NetworkSettings) -> Matrix:
-    base: Matrix = examples.x[:, features.BASE] * np.float32(math.log(2) if s.residual else 0)
-    return base
 
 
 def _draw_weights(train: Examples, s: NetworkSettings) -> npt.NDArray[np.float64]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diode_engine import features
 from diode_engine.errors import ModelError
 from diode_engine.models.fitting import (
     Checkpoint,
@@ -64,6 +63,39 @@ class TreesSettings:
         return replace(self, **values)
 
 
+class _Objective:
+    """What boosting minimises, on the rows to fit to: as XGBoost calls it, the gradients of a
+    round. `train_score` is the score of the last call."""
+
+    def __init__(self, train: Examples, s: TreesSettings) -> None:
+        self._train, self._s = train, s
+        self._base = train.base(residual=s.residual)
+        self.target = train.log_us - self._base  # [n] what the trees add up to
+        weight = importance(train, s.focus)
+        self._weight = weight / weight.mean()
+        log_us = train.log_us.astype(np.float64)
+        self._truth = softmax_by_problem(train, -log_us / s.temperature)
+        self._share = s.rank * np.repeat(train.counts, train.counts)
+        self.train_score = math.nan
+
+    def score(self, examples: Examples, log_us: npt.NDArray[Any]) -> float:
+        """The objective of these predictions."""
+        out = float(np.sqrt(np.mean((log_us - examples.log_us) ** 2)))
+        if self._s.rank:
+            out += self._s.rank * ranking_loss(examples, log_us, self._s.temperature)
+        return out
+
+    def __call__(self, predicted: npt.NDArray[Any], _: Any) -> tuple[Any, Any]:
+        s, log_us = self._s, predicted + self._base
+        self.train_score = self.score(self._train, log_us)
+        grad, hess = self._weight * (predicted - self.target), self._weight.copy()
+        if s.rank:
+            guess = softmax_by_problem(self._train, -log_us / s.temperature)
+            grad = grad + self._share * (self._truth - guess) / s.temperature
+            hess = hess + self._share * guess * (1 - guess) / s.temperature**2
+        return grad.astype(np.float32), hess.astype(np.float32)
+
+
 def fit_trees(
     train: Examples,
     held_out: Examples,
@@ -83,37 +115,9 @@ def fit_trees(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import xgboost
 
-    s = settings
-    ln2 = np.float32(math.log(2))
-
-    def offset(examples: Examples) -> Any:
-        return examples.x[:, features.BASE] * ln2 if s.residual else np.float32(0)
-
-    weight = importance(train, s.focus)
-    weight /= weight.mean()
-    truth = softmax_by_problem(train, -train.log_us.astype(np.float64) / s.temperature)
-    share = s.rank * np.repeat(train.counts, train.counts)
-    train_score = math.nan
-
-    def score(examples: Examples, log_us: npt.NDArray[Any]) -> float:
-        out = float(np.sqrt(np.mean((log_us - examples.log_us) ** 2)))
-        if s.rank:
-            out += s.rank * ranking_loss(examples, log_us, s.temperature)
-        return out
-
-    def objective(predicted: npt.NDArray[Any], data: Any) -> tuple[Any, Any]:
-        nonlocal train_score
-        train_score = score(train, predicted + base)
-        grad, hess = weight * (predicted - target), weight.copy()
-        if s.rank:
-            guess = softmax_by_problem(train, -(predicted + base) / s.temperature)
-            grad = grad + share * (truth - guess) / s.temperature
-            hess = hess + share * guess * (1 - guess) / s.temperature**2
-        return grad.astype(np.float32), hess.astype(np.float32)
-
-    base, base_held_out = offset(train), offset(held_out)
-    target = train.log_us - base
-    matrix = xgboost.QuantileDMatrix(train.x, target, nthread=s.threads or None)
+    s, objective = settings, _Objective(train, settings)
+    base_held_out = held_out.base(residual=s.residual)
+    matrix = xgboost.QuantileDMatrix(train.x, objective.target, nthread=s.threads or None)
     checks = xgboost.QuantileDMatrix(
         held_out.x, held_out.log_us - base_held_out, ref=matrix, nthread=s.threads or None
     )
@@ -125,7 +129,7 @@ def fit_trees(
         "subsample": s.row_share,
         "colsample_bytree": s.column_share,
         "lambda": s.l2,
-        "base_score": float(np.mean(target)),
+        "base_score": float(np.mean(objective.target)),
         "seed": s.seed,
         "seed_per_iteration": True,  # a resumed fit draws the same rows in each round
         "nthread": s.threads,
@@ -154,8 +158,8 @@ def fit_trees(
             s.rounds,
             float(np.sqrt(np.mean((log_us - held_out.log_us) ** 2))),
             efficiency(held_out, log_us),
-            score(held_out, log_us),
-            train_score,
+            objective.score(held_out, log_us),
+            objective.train_score,
         )
         history.append(progress)
         if checkpoint is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -78,6 +79,12 @@ class Examples:
     def counts(self) -> npt.NDArray[np.intp]:
         """[problems] the number of rows of each problem."""
         return np.diff(np.append(self.starts, len(self.log_us)))
+
+    def base(self, *, residual: bool) -> Matrix:
+        """[n] the log times that a model's answers are added to: with `residual` those of the base
+        times, else 0."""
+        base: Matrix = self.x[:, features.BASE] * np.float32(math.log(2) if residual else 0)
+        return base
 
     @property
     def gap(self) -> Matrix:

@@ -57,10 +57,8 @@ class Predictor:
             self.hardware = self.manifest.record_for(hardware).hardware
         self.identity: str = artifact.manifest.identity
         self._members = artifact.members
-        self._confidence = artifact.confidence
-        self.evidence: Evidence | None = None
-        if self._confidence is not None:
-            self.evidence = self._confidence.evidence
+        self._confidence = confidence = artifact.confidence
+        self.evidence: Evidence | None = None if confidence is None else confidence.evidence
         coverage = artifact.manifest.coverage
         self._kernels = frozenset(coverage.kernels)
         self._trained = lru_cache(_CACHE_SIZE)(self._trained_on)
@@ -96,19 +94,22 @@ class Predictor:
         proven = None if self.evidence is None else self.evidence.proven(problem, candidates)
         return replace(prediction, reaches=reaches, error=error, proven=proven)
 
+    @_quiet
     def predict_table(self, table: TimingTable) -> Times:
         """[n] predicted microseconds of each row of the table, on the row's GPU; its measured times
         are not used. NaN as in `predict_us`."""
-        out = np.empty(len(table))
+        of_table = table.problems, table.candidates
+        out = np.full(len(table), np.nan)
         for hardware, places in table.rows_by(
             lambda e: self.manifest.record_for(e.hardware).hardware
         ):
             for start in range(0, len(places), _ROWS):
                 rows = places[start : start + _ROWS]
-                out[rows] = self._predict(
-                    table.problems, table.candidates, table.problem[rows], table.candidate[rows],
-                    hardware,
-                )  # fmt: skip
+                rows = rows[self._known(*of_table, table.problem[rows], table.candidate[rows])]
+                if len(rows):
+                    index = table.problem[rows], table.candidate[rows]
+                    x = features.matrix(*of_table, *index, hardware)
+                    out[rows] = _microseconds(prediction_of(self._members, x))
         return out
 
     @_quiet
@@ -151,22 +152,6 @@ class Predictor:
             answers = space_answers_of(self._members, asked)
         predicted[known] = us = _microseconds(mean_answer(answers))
         return predicted, answers[:, ~np.isnan(us)].astype(np.float64)
-
-    @_quiet
-    def _predict(
-        self,
-        problems: Sequence[Problem],
-        candidates: Sequence[Candidate],
-        problem: npt.NDArray[np.integer],
-        candidate: npt.NDArray[np.integer],
-        hardware: Hardware,
-    ) -> Times:
-        known = self._known(problems, candidates, problem, candidate)
-        out = np.full(len(known), np.nan)
-        if known.any():
-            x = features.matrix(problems, candidates, problem[known], candidate[known], hardware)
-            out[known] = _microseconds(prediction_of(self._members, x))
-        return out
 
     def _known(
         self,

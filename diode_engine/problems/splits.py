@@ -78,7 +78,7 @@ def largest(table: TimingTable, *, share: float = LARGEST_SHARE) -> list[SplitPa
     learned from smaller ones. One part; none for an empty table."""
     if not len(table):
         return []
-    work = np.array([table.problems[i].flops for i in np.unique(table.problem)])
+    work = np.array([problem.flops for problem in table.used_problems])
     least = float(np.quantile(work, 1 - share))
     learned, judged = _parted(table, lambda problem: problem.flops > least)
     return [SplitPart(f"more than {least / 1e9:.3g} GFLOP", learned, judged)] if len(judged) else []

@@ -141,14 +141,14 @@ def load_predictor(hardware: Hardware, purpose: str = "gemm") -> Predictor | Non
             log.warning("The model %s is skipped: %s", match.model.folder, error)
             refused = refused or error
             continue
-        _tell(match, hardware)
+        _log_basis(match, hardware)
         return predictor
     if refused is not None:
         raise refused
     return None
 
 
-def _tell(match: Match, hardware: Hardware) -> None:
+def _log_basis(match: Match, hardware: Hardware) -> None:
     if match.hardware.slug != hardware.slug:
         log.info(
             "There is no model for %s; %s, trained on %s, is taken (likeness %.2f).",

@@ -30,7 +30,7 @@ STEPS_DIVISOR = 2  # how many times fewer steps than the model's own fit
 
 def confidence_folds(table: TimingTable, seed: int) -> list[SplitPart]:
     """Return the folds of the rows to learn from; none where there are too few problems."""
-    if len(np.unique(table.problem)) < MIN_CASES:
+    if table.count_problems() < MIN_CASES:
         return []
     parts = folds(table, FOLDS, seed=seed)
     try:
@@ -82,4 +82,4 @@ def learn_confidence(
 
 def places_of(table: TimingTable) -> Places:
     """The coordinates (neighbours.places) of the problems with timings."""
-    return places([table.problems[i] for i in np.unique(table.problem)])
+    return places(table.used_problems)

@@ -19,13 +19,7 @@ from diode_engine.errors import ModelError
 from diode_engine.models.artifact import Artifact
 from diode_engine.models.fitting import Examples
 from diode_engine.models.model_types import MODEL_TYPES
-from diode_engine.models.protocol import (
-    Matrix,
-    TimingModel,
-    answers_of,
-    mean_answer,
-    prediction_of,
-)
+from diode_engine.models.protocol import Matrix, TimingModel, answers_of, mean_answer, prediction_of
 from diode_engine.training.trainable_rows import fitted_and_watched
 
 # Few, shallow trees with many rows in a leaf: deeper ones spoil the order of the kernels, which the
@@ -70,10 +64,10 @@ def has_xgboost() -> bool:
 
 
 def correct_to(rows: TimingTable, base: Artifact, *, seed: int = 0) -> tuple[TimingModel, ...]:
-    """The base's members with a correction that is fitted to these rows, which are as `fit` takes
-    them. Raises TrainingError where there are too few problems."""
+    """The base's members with a correction that is fitted to these rows, those of a FitTask. Raises
+    TrainingError where there are too few problems."""
     learned, watched = fitted_and_watched(rows, seed=seed)
-    hardware = rows.environments[int(rows.environment[0])].hardware
+    hardware = rows.first_environment.hardware
     examples = (Examples.make(part, hardware) for part in (learned, watched))
     return corrected(base.members, *examples, seed=seed)
 

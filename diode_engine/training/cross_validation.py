@@ -64,7 +64,7 @@ def cross_validate(
     judged: dict[str, Report] = {}
     for part, (task, members) in zip(parts, fits.run(tasks, report), strict=True):
         learned = task.learned
-        environment = one.environments[int(one.environment[0])]
+        environment = one.first_environment
         manifest = Manifest(
             name="part", family=family, hardware=environment.hardware,
             coverage=Coverage.make(learned), data=Data(),

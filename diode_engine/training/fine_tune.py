@@ -38,28 +38,27 @@ def fine_tune(
     report: ProgressCallback,
     checkpoints: Checkpoints | None,
 ) -> tuple[TimingModel, ...]:
-    """A model of the family TUNED that has learned two things: these timings (rows as `fit` takes
-    them), and the base model's predictions on problems that are drawn from all that it covers.
-    Drawn problems that are like a timed one are left out. If the base was made for another GPU, its
+    """A model of the family TUNED that has learned two things: these timings (rows of a FitTask),
+    and the base model's predictions on problems that are drawn from all that it covers. Drawn
+    problems that are like a timed one are left out. If the base was made for another GPU, its
     predictions are corrected (see `correction`), and no drawn problem is left out.
 
     Raises TrainingError where there are too few problems, or all problems that could be drawn are
     like the timed ones.
     """
     fitted, watched = fitted_and_watched(table, seed=seed)
-    environment = table.environments[int(table.environment[0])]
+    environment = table.first_environment
     hardware = environment.hardware
     elsewhere = base.manifest.hardware.slug != hardware.slug
 
     def make(checkpoint: Checkpoint | None) -> TimingModel:
         teacher: Sequence[TimingModel] = base.members
         coverage, torch = base.manifest.coverage, environment.torch
-        timed = [table.problems[i] for i in sorted(set(table.problem.tolist()))]
         drawn = drawn_problems(coverage, settings.lessons, seed=seed)
         if elsewhere:
             teacher = correct_to(table, base, seed=seed)
         else:
-            drawn = problems_unlike(drawn, timed)
+            drawn = problems_unlike(drawn, table.used_problems)
         if len(drawn) < MIN_DRAWN:
             raise TrainingError(
                 "The timings cover problems of every kind, so a tuned model would keep nothing of "

@@ -154,7 +154,7 @@ class TaskSteps:
         task, settings = self._task, self._settings
         coverage = Coverage.make(task.learned)
         kernels = frozenset(coverage.kernels)
-        torch = task.learned.environments[int(task.learned.environment[0])].torch
+        torch = task.learned.first_environment.torch
         problems = problems_to_label(task.learned, coverage, settings.lessons, seed=task.seed)
         parts = [tuple(problems[i : i + _PROBLEMS]) for i in range(0, len(problems), _PROBLEMS)]
         counts = yield [CountCandidates(part, kernels, torch) for part in parts]

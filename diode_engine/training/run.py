@@ -67,7 +67,7 @@ def train_from_store(
         )
         run.whole = TrainingProgress({**trials, **planned})
         if r.trials:
-            found = _searched(store, r, split.learned, run, report, report_trial, fits)
+            found = run.search(split.learned, r, report, report_trial, fits)
             r = replace(r, settings=found)
             for label in trials:  # a trial that was interrupted has left its number unused
                 run.whole.record(label, None)
@@ -89,8 +89,7 @@ def _timings(store: Store, r: TrainingRequest) -> tuple[TimingTable, Data]:
     table = store.read(r.query)
     if r.query and not len(table):
         raise NothingError(f"The query {r.query!r} finds no problem in the store {store.location}.")
-    one = trainable_rows(table, r.hardware)
-    environments = {one.environments[i] for i in set(one.environment.tolist())}
+    environments = trainable_rows(table, r.hardware).used_environments
     runs = store.contributors(environments, r.query)
     return table, Data(
         datasets=tuple(run.key for run in runs if run.key is not None),
@@ -101,31 +100,6 @@ def _timings(store: Store, r: TrainingRequest) -> tuple[TimingTable, Data]:
             if run.kind == "import" and "file" in run.spec
         ),
     )
-
-
-def _searched(
-    store: Store,
-    r: TrainingRequest,
-    learned: TimingTable,
-    run: _TrainingRun,
-    report: FitCallback,
-    report_trial: Callable[[Trial], None],
-    fits: FitExecutor,
-) -> TrainingSettings:
-    """The best settings that a search on the problems to learn from finds."""
-
-    def trial_ended(trial: Trial) -> None:
-        if trial.efficiency is not None:
-            store.add_points(run.id, "search/efficiency", [(trial.number, trial.efficiency)])
-        report_trial(trial)
-
-    storage = paths.beside(store.location, "-search.db")
-    storage.parent.mkdir(parents=True, exist_ok=True)
-    return search(
-        learned, r.family, r.trials, storage,
-        seed=r.seed, settings=r.settings, report=run.reporting(report, curves=False),
-        report_trial=trial_ended, fits=fits,
-    )  # fmt: skip
 
 
 class _TrainingRun:
@@ -168,6 +142,26 @@ class _TrainingRun:
                 self._write_points()
 
         return record
+
+    def search(
+        self, learned: TimingTable, r: TrainingRequest, report: FitCallback,
+        report_trial: Callable[[Trial], None], fits: FitExecutor,
+    ) -> TrainingSettings:  # fmt: skip
+        """Return the best settings that a search on these rows finds."""
+
+        def trial_ended(trial: Trial) -> None:
+            if trial.efficiency is not None:
+                point = trial.number, trial.efficiency
+                self._store.add_points(self.id, "search/efficiency", [point])
+            report_trial(trial)
+
+        storage = paths.beside(self._store.location, "-search.db")
+        storage.parent.mkdir(parents=True, exist_ok=True)
+        return search(
+            learned, r.family, r.trials, storage,
+            seed=r.seed, settings=r.settings, report=self.reporting(report, curves=False),
+            report_trial=trial_ended, fits=fits,
+        )  # fmt: skip
 
     def begin_phase(self, what: str) -> None:
         """Write what is done before or after the fits."""

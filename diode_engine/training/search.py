@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,23 +60,58 @@ def search(
     report_trial: Callable[[Trial], None] = lambda trial: None,
     fits: FitExecutor = IN_THIS_PROCESS,
 ) -> TrainingSettings:
-    """The best settings of this many trials, on rows as `fit` takes them. Trials of an earlier
+    """The best settings of this many trials, on rows of a FitTask. Trials of an earlier
     search for the same settings count. The first trial is `settings`; what is not searched stays as
     it is there. `report_trial` is called with each trial, those of the earlier search first.
 
     As many trials are proposed together as `fits` makes fits at a time, at most MAX_TOGETHER. The
     proposals depend on this number, not on where the fits are made.
 
-    Raises TrainingError as `fit` does.
+    Raises TrainingError as `FitExecutor.run` does.
     """
-    import optuna
+    from optuna.trial import FrozenTrial, TrialState
 
     base = settings or TrainingSettings()
     # A student is as good as its teacher, whose fit takes a third of the time: search for it.
     if family in MODEL_TYPES:
         family = MODEL_TYPES[family].teacher or family
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    parts = folds(table, FOLDS, seed=seed)
+
+    def task_of(trial: optuna.Trial, part: SplitPart) -> FitTask:
+        name = _name(trial.number, part)
+        return FitTask(part.learned, family, seed, _with(base, trial.params), name)
+
+    def tell(trial: FrozenTrial) -> None:
+        for part in parts:  # also those for which the trial was given up
+            for label in fit_labels(family, _name(trial.number, part)):
+                report(label, None)
+        complete = trial.state is TrialState.COMPLETE
+        report_trial(Trial(trial.number + 1, trial.params, trial.value if complete else None))
+
     key = f"{dataset_key(table)} {family} {seed} {json.dumps(base.to_dict(), sort_keys=True)}"
+    study = _open_study(storage, key, seed)
+    earlier = study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED))
+    for trial in earlier:
+        tell(trial)
+    searched = _searched(family)
+    if not study.trials:
+        study.enqueue_trial(_parameters(base, searched))
+    distributions = {name: _distribution(values) for name, values in searched.items()}
+    left = max(0, trials - len(earlier))
+    while left:
+        together = [study.ask(distributions) for _ in range(min(left, fits.slots, MAX_TOGETHER))]
+        left -= len(together)
+        found = _judge(together, parts, task_of, fits, report)
+        for asked, reached in zip(together, found, strict=True):
+            tell(study.tell(asked, reached, TrialState.PRUNED if reached is None else None))
+    return _with(base, study.best_params)
+
+
+def _open_study(storage: Path, key: str, seed: int) -> optuna.Study:
+    """The study of this key, which may have trials of an earlier search."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
         storage=f"sqlite:///{storage}",
         study_name=hashlib.sha256(key.encode()).hexdigest()[:32],
@@ -88,47 +123,28 @@ def search(
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     for cut_short in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(cut_short.number, state=optuna.trial.TrialState.FAIL)
-    ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    return study
 
-    parts = folds(table, FOLDS, seed=seed)
 
-    def tell(trial: optuna.trial.FrozenTrial) -> None:
-        for part in parts:  # also those for which the trial was given up
-            for label in fit_labels(family, _name(trial.number, part)):
-                report(label, None)
-        complete = trial.state is optuna.trial.TrialState.COMPLETE
-        report_trial(Trial(trial.number + 1, trial.params, trial.value if complete else None))
-
-    earlier = study.get_trials(states=ended)
-    for trial in earlier:
-        tell(trial)
-    searched = _searched(family)
-    if not study.trials:
-        study.enqueue_trial(_parameters(base, searched))
-    distributions = {name: _distribution(values) for name, values in searched.items()}
-
-    left = max(0, trials - len(earlier))
-    while left:
-        together = [study.ask(distributions) for _ in range(min(left, fits.slots, MAX_TOGETHER))]
-        left -= len(together)
-        tried = [_with(base, trial.params) for trial in together]
-        logs: list[list[float]] = [[] for _ in together]
-        going = list(range(len(together)))
-        for number, part in enumerate(parts):
-            tasks = [
-                FitTask(part.learned, family, seed, tried[i], _name(together[i].number, part))
-                for i in going
-            ]
-            for i, (_, members) in zip(going, fits.run(tasks, report), strict=True):
-                logs[i] += _log_efficiencies(part, members)
-                together[i].report(float(np.exp(np.mean(logs[i]))), number)
-            going = [i for i in going if not together[i].should_prune()]
-        for i, asked in enumerate(together):
-            if i in going:
-                tell(study.tell(asked, float(np.exp(np.mean(logs[i])))))
-            else:
-                tell(study.tell(asked, state=optuna.trial.TrialState.PRUNED))
-    return _with(base, study.best_params)
+def _judge(
+    together: Sequence[optuna.Trial],
+    parts: Sequence[SplitPart],
+    task_of: Callable[[optuna.Trial, SplitPart], FitTask],
+    fits: FitExecutor,
+    report: FitCallback,
+) -> list[float | None]:
+    """The efficiency of each trial (Trial.efficiency), fold by fold for all of them together."""
+    logs: dict[int, list[float]] = {trial.number: [] for trial in together}
+    going = list(together)
+    for number, part in enumerate(parts):
+        tasks = [task_of(trial, part) for trial in going]
+        for trial, (_, members) in zip(going, fits.run(tasks, report), strict=True):
+            logs[trial.number] += _log_efficiencies(part, members)
+            trial.report(float(np.exp(np.mean(logs[trial.number]))), number)
+        going = [trial for trial in going if not trial.should_prune()]
+    return [
+        float(np.exp(np.mean(logs[trial.number]))) if trial in going else None for trial in together
+    ]
 
 
 def _name(trial: int, part: SplitPart) -> str:

@@ -31,7 +31,7 @@ def one_environment(table: TimingTable, hardware: str | None = None) -> TimingTa
 
     Raises TrainingError where there is no such GPU, or none is named and there are several.
     """
-    names = sorted({table.environments[i].hardware.name for i in set(table.environment.tolist())})
+    names = table.gpu_names
     known = ", ".join(names)
     if hardware is None and len(names) > 1:
         raise TrainingError(
@@ -57,7 +57,7 @@ def trainable_rows(table: TimingTable, hardware: str | None = None) -> TimingTab
     most timings, with one torch and one Triton; a problem that several GPUs timed becomes one of
     each (see `by_gpu`). Raises TrainingError as `one_environment` does, but not for several
     GPUs."""
-    gpus = {table.environments[i].hardware for i in np.unique(table.environment)}
+    gpus = {environment.hardware for environment in table.used_environments}
     if hardware is not None or len({gpu.slug for gpu in gpus}) < 2:
         return one_environment(table, hardware)
     gpu, *software = _most_timed(table)
@@ -194,7 +194,7 @@ class TrainingSplit:
 
 
 def _left_out(table: TimingTable, one: TimingTable) -> dict[str, int]:
-    kept = {one.environments[i] for i in set(one.environment.tolist())}
+    kept = set(one.used_environments)
     others = table.take(table.failure == 0).in_environments(lambda e: e not in kept)
     left = _counted(others, lambda e: f"{e.hardware.name}, torch {e.torch}, Triton {e.triton}")
     return dict(left.most_common())

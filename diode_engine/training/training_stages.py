@@ -36,12 +36,7 @@ from diode_engine.training.fit_pool import FitCallback
 from diode_engine.training.fit_steps import FitTask, Members, fit_label
 from diode_engine.training.fits import FitExecutor
 from diode_engine.training.settings import TrainingRequest
-from diode_engine.training.trainable_rows import (
-    MIN_HELD_OUT,
-    TrainingSplit,
-    gpus_of,
-    rows_on,
-)
+from diode_engine.training.trainable_rows import MIN_HELD_OUT, TrainingSplit, gpus_of, rows_on
 from diode_engine.validation import evaluate
 
 
@@ -98,8 +93,7 @@ def make_model(
 ) -> Artifact:
     """Return the model of these members, which are fitted to these rows, without confidence and
     metrics. `origin` says where the rows came from."""
-    environments = [rows.environments[i] for i in sorted(set(rows.environment.tolist()))]
-    gpus = gpus_of(rows)
+    environments, gpus = rows.used_environments, gpus_of(rows)
     of_gpus = [(gpu, rows_on(rows, gpu)) for gpu in gpus] if len(gpus) > 1 else []
     coverage, base = Coverage.make(rows), request.base
     if base is not None:

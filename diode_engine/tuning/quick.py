@@ -87,7 +87,7 @@ def quick_model(
     correction. `check` is called now and then; what it raises ends the fit. Raises TrainingError
     where there are too few problems."""
     check()
-    environment = rows.environments[int(rows.environment[0])]
+    environment = rows.first_environment
     hardware, coverage = environment.hardware, Coverage.make(rows)
     if base is None:
         task = FitTask(rows, ENSEMBLE if has_xgboost() else NETWORKS, settings=_QUICK)

@@ -111,15 +111,9 @@ def judge(
     rows = gate_problems(table, manifest, hardware.slug, theirs)
     problems = rows.take(rows.failure == 0).count_problems()
     enough = problems >= MIN_PROBLEMS
+    there = f"There are timings of {problems} held-out problems of {hardware.name}"
     more = f"; a model is judged on {MIN_PROBLEMS} or more: collect or import some."
-    checks.append(
-        GateCheck(
-            "problems",
-            enough,
-            f"There are timings of {problems} held-out problems of {hardware.name}"
-            + ("." if enough else more),
-        )
-    )
+    checks.append(GateCheck("problems", enough, there + ("." if enough else more)))
     name = ATEN
     if enough:
         pool = CandidatePool.make(rows)
@@ -258,14 +252,11 @@ def _check_kinds(pool: CandidatePool, ours: Values, theirs: Values, name: str) -
     checks = []
     for kind, there in paired.split_by_kind(pool, known, MIN_PROBLEMS):
         found = paired.compare(ours[there], theirs[there])
-        checks.append(
-            GateCheck(
-                kind,
-                not found.worse,
-                f"{found.ours:.3f} on {found.problems} problems; {name}: {found.theirs:.3f} "
-                f"(up to {100 * found.chance:.1f} % may be chance).",
-            )
+        sentence = (
+            f"{found.ours:.3f} on {found.problems} problems; {name}: {found.theirs:.3f} "
+            f"(up to {100 * found.chance:.1f} % may be chance)."
         )
+        checks.append(GateCheck(kind, not found.worse, sentence))
     return checks
 
 

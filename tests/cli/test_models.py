@@ -362,7 +362,7 @@ def test_it_is_validated_on_timings_of_any_of_its_gpus(run, both, make_timings, 
     table = on(H100, make_timings(200))
     model, judged, _ = validate.find_model_and_timings(table, None, only_held_out=True)
     assert model.reference == "tripled@1"
-    assert validate.first_gpu(judged) == H100
+    assert judged.first_environment.hardware == H100
     path = tmp_path / "h100.json"
     write_dataset(table, path)
     ran = run("validate", "--dataset", path, "--model", "tripled")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.operand import Bias, DType, Layout, Operand
-from diode_engine.core.operators import named
+from diode_engine.core.operators import find_operator
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import loads_per_thread
 from diode_engine.inductor.lowering.kernel_class import (
@@ -184,7 +184,7 @@ def test_a_class_serves_the_problem_that_it_was_made_for(op, size, layouts, alig
 def test_all_that_a_class_says_is_in_its_key():
     cls = class_of(Problem.make("mm", 512, 512, 4096, "float16"), config())
     other = {
-        "candidate": config(32, 32, 32), "op": named("addmm"), "dtype": DType.BFLOAT16,
+        "candidate": config(32, 32, 32), "op": find_operator("addmm"), "dtype": DType.BFLOAT16,
         "out_dtype": DType.FLOAT32, "allow_tf32": True, "bias": Bias.VECTOR,
         "a": Operand(Layout.COL, 16), "b": Operand(Layout.ROW, 8),
         **dict.fromkeys("BMNK", Extent(7, fixed=True)),

@@ -30,7 +30,7 @@ def plans(inputs: Sequence[torch.Tensor], out: torch.Tensor) -> list[str]:
     library = library_of(0)
     bias = inputs[0] if len(inputs) > 2 else None
     product = Product(library, inputs[-2], inputs[-1], out, bias=bias)
-    configs = [library.config(found.algorithm) for found in product.listed(4)]
+    configs = [library.config(found.algorithm) for found in product.list_algorithms(4)]
     return [str(Plan(str([x.shape for x in inputs]), False, config)) for config in configs]
 
 

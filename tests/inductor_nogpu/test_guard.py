@@ -136,7 +136,7 @@ def library_groups() -> str:
 CASES = {
     "get_template_configs": Case(preprocessing, "add", lambda: program(mm), library_mm),
     "get_template_configs, of a graph": Case(
-        ProductChooser, "_start", lambda: program(mm), library_mm
+        ProductChooser, "_options_and_memory", lambda: program(mm), library_mm
     ),
     "get_flex_attention_fwd_configs": Case(FlexChooser, "_chosen", flex),
     "get_flex_attention_bwd_configs": Case(

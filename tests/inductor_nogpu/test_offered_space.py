@@ -14,7 +14,7 @@ import diode_engine
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
-from diode_engine.inductor.lowering.space import NotOffered, Spaces, listed
+from diode_engine.inductor.lowering.space import NotOffered, Spaces, space_of_choices
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.problems.sources import mixed
 from tests.inductor_nogpu.conftest import SPACES, tensors_of, whole_spaces
@@ -52,7 +52,7 @@ class Comparing:
 
         found = self.spaces.find(op_name, kernel_inputs, tuple(offers), sizes, offered)
         self.listed |= set(asked)
-        fresh = listed(choice for choices in offers.values() for choice in choices)
+        fresh = space_of_choices(choice for choices in offers.values() for choice in choices)
         assert tuple(found.candidates) == tuple(fresh.candidates)
         for place in {*range(0, len(found.candidates), 61), *range(len(found.candidates))[-1:]}:
             (uid, own), (name, made) = found.kernel(place), fresh.kernel(place)

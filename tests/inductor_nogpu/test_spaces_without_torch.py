@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from diode_engine.core.candidate import Candidate
-from diode_engine.core.operators import named
+from diode_engine.core.operators import find_operator
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.lowering import kernels
 from diode_engine.problems.sources import mixed
@@ -73,7 +73,7 @@ def test_the_exhaustive_space_is_what_inductor_offers(problem):
 @pytest.mark.parametrize("op", SIZES)
 def test_the_default_space_is_what_inductor_offers(op, dtype):
     for sizes in SIZES[op]:
-        problem = Problem.make(op, *sizes, dtype, B=3 if named(op).batched else 1)
+        problem = Problem.make(op, *sizes, dtype, B=3 if find_operator(op).batched else 1)
         assert set(default_space(problem, TORCH)) == offered(problem, "DEFAULT", optional=False)
 
 

@@ -9,11 +9,11 @@ from diode_engine.core.operators.int_mm import INT_MM
 from diode_engine.core.operators.mm_plus_mm import MM_PLUS_MM
 from diode_engine.core.operators.scaled_grouped_mm import SCALED_GROUPED
 from diode_engine.core.operators.scaled_mm import SCALED_MM
-from diode_engine.core.operators.specification import OPERATORS, Operator, named, register
+from diode_engine.core.operators.specification import OPERATORS, Operator, find_operator, register
 
 __all__ = [
     "ADDMM", "BADDBMM", "BMM", "GROUPED", "INT_MM", "MM", "MM_PLUS_MM", "OPERATORS",
-    "SCALED_GROUPED", "SCALED_MM", "Operator", "named", "register",
+    "SCALED_GROUPED", "SCALED_MM", "Operator", "find_operator", "register",
 ]  # fmt: skip
 
 register(MM)

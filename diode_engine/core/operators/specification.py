@@ -172,7 +172,7 @@ class Operator(str):
         put(self, "biased", Bias.NONE not in self.biases)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return named, (self.name,)
+        return find_operator, (self.name,)
 
     def fields(
         self, bias: Bias, out_dtype: DType, given: tuple[tuple[str, Scalar], ...]
@@ -242,7 +242,7 @@ def register(operator: Operator) -> Operator:
     return operator
 
 
-def named(name: object) -> Operator:
+def find_operator(name: object) -> Operator:
     """The operator of this name. Raises RecordError where there is none."""
     found = _TABLE.get(name) if isinstance(name, str) else None
     if found is None:

@@ -24,6 +24,7 @@ from diode_engine.choosing.outcomes import Outcomes
 from diode_engine.choosing.policy import Comparison
 from diode_engine.choosing.stats import Fallback
 from diode_engine.core.candidate import Candidate
+from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of
 from diode_engine.inductor.choosing import trace
 from diode_engine.inductor.choosing.compile_options import is_batch_invariant, other_backends
@@ -136,18 +137,6 @@ def _parts_of_choices(offer: Any) -> dict[str, Any]:
     return parts
 
 
-def _keep_as_predicted(choice: Any, uid: str) -> None:
-    """Keeps Inductor from fusing pointwise ops before a product into a template that is the only
-    choice. It would fuse them into the template's loads without timing that, and a kernel that
-    converts or computes what it loads can take five times as long. (With several choices it times
-    both forms.)"""
-    known = template_of(uid)
-    if known.fuses_prologue and isinstance(choice, TritonTemplateCaller):
-        choice.allowed_prologue_inps = OrderedSet()
-    if known.tma:
-        layouts.freeze(choice.input_nodes)
-
-
 def _leave_to_default(choices: list[Any]) -> list[Any]:
     leave_to_default()
     return choices
@@ -174,8 +163,7 @@ def final_choice(choices: list[Any]) -> list[Any]:
     kernels = [kernel for kernel in map(chosen_kernel_of, choices) if kernel is not None]
     if not kernels:
         return choices
-    outcomes = kernels[0].outcomes
-    frozen = kernels[0].frozen
+    outcomes, frozen = kernels[0].outcomes, kernels[0].frozen
     if frozen is not None:
         choices = [choice for choice in choices if chosen_kernel_of(choice) is not None]
     if len(kernels) < len(choices):
@@ -183,33 +171,15 @@ def final_choice(choices: list[Any]) -> list[Any]:
             Fallback.FOREIGN_CHOICE, "another backend offers kernels that the model cannot predict"
         )
         return choices
-    largest = max(kernels, key=lambda kernel: len(kernel.comparison.candidates))
     comparison = Comparison.join([(kernel.comparison, kernel.place) for kernel in kernels])
-    places, why = comparison.choose()
-    if why is Why.FASTEST and len(kernels) == 1:
-        why = largest.choice.why
-    if frozen is not None:
-        places = [i for i, each in enumerate(kernels) if each.candidate == frozen.choice.kernel]
-        why = Why.FROZEN
-        if len(kernels) < len(frozen.choice.by_rows) or not places:
-            frozen.refuse()
-    by_rows = kernels[0].choice.by_rows
-    if by_rows:
-        places = [i for i, each in enumerate(kernels) if each.candidate in each.choice.candidates]
-        places, why = places[:1], kernels[0].choice.why
-    first = kernels[places[0]]
-    if len(places) == 1 and not first.candidate.is_extern:
+    places, why = _choose_rendered(kernels, comparison)
+    if len(places) == 1 and not kernels[places[0]].candidate.is_extern:
         library = comparison.find_library()
         if library is not None and layouts.will_move(choices[places[0]].input_nodes):
             places, why = [library], Why.LAYOUT
         else:
-            _keep_as_predicted(choices[places[0]], first.uid)
-            if is_batch_invariant():
-                registers.keep_alone(choices[places[0]])
-            if by_rows:
-                found = map(Branch, choices, [kernel.most_rows for kernel in kernels])
-                branches.attach(list(found), choices[places[0]])
-            registers.note_accumulators(choices[places[0]], first.candidate, comparison.problems[0])
+            _prepare(choices, kernels, places[0], comparison.problems[0])
+    largest = max(kernels, key=lambda kernel: len(kernel.comparison.candidates))
     if any(comparison.saved_us):
         by_fusing = largest.comparison.is_decided_by_fusing or comparison.is_decided_by_fusing
         outcomes.stats.count("fusion_decided", int(by_fusing))
@@ -217,8 +187,48 @@ def final_choice(choices: list[Any]) -> list[Any]:
     if choice.library_us is None:  # it was not rendered
         known = largest.choice.library_us if frozen is None else frozen.choice.library_us
         choice = replace(choice, library_us=known)
-    remembered = kernels[places[0]].choice.remembered
+    remembered, by_rows = kernels[places[0]].choice.remembered, kernels[0].choice.by_rows
     choice = replace(choice, remembered=remembered, by_rows=by_rows)
     outcomes.stats.record_choice(choice)
     trace.trace_choice(choice)
     return [choices[i] for i in places]
+
+
+def _choose_rendered(
+    kernels: Sequence[ChosenKernel], comparison: Comparison
+) -> tuple[list[int], Why]:
+    """Return the indices of the rendered kernels to take, best first, and why. Raises
+    FrozenChoicesError where the frozen kernel is not among them."""
+    first, frozen = kernels[0].choice, kernels[0].frozen
+    if frozen is None and not first.by_rows:
+        places, why = comparison.choose()
+        return places, first.why if why is Why.FASTEST and len(kernels) == 1 else why
+    if frozen is not None:
+        places = [i for i, each in enumerate(kernels) if each.candidate == frozen.choice.kernel]
+        if len(kernels) < len(frozen.choice.by_rows) or not places:
+            frozen.refuse()
+    if first.by_rows:
+        places = [i for i, each in enumerate(kernels) if each.candidate in first.candidates][:1]
+    return places, first.why
+
+
+def _prepare(
+    choices: Sequence[Any], kernels: Sequence[ChosenKernel], place: int, problem: Problem
+) -> None:
+    """Prepare the one kernel that is taken, at this place: what Inductor may fuse into it, and the
+    kernels that the program takes for other numbers of rows."""
+    choice, kernel = choices[place], kernels[place]
+    known = template_of(kernel.uid)
+    # Inductor would fuse pointwise ops before a product into a template that is the only choice,
+    # into its loads, without timing that, and a kernel that converts or computes what it loads can
+    # take five times as long. (With several choices it times both forms.)
+    if known.fuses_prologue and isinstance(choice, TritonTemplateCaller):
+        choice.allowed_prologue_inps = OrderedSet()
+    if known.tma:
+        layouts.freeze(choice.input_nodes)
+    if is_batch_invariant():
+        registers.keep_alone(choice)
+    if kernel.choice.by_rows:
+        found = map(Branch, choices, [each.most_rows for each in kernels])
+        branches.attach(list(found), choice)
+    registers.note_accumulators(choice, kernel.candidate, problem)

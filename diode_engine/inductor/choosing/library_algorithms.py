@@ -106,7 +106,7 @@ class AlgorithmChooser:
             library, operands.a, operands.b, operands.out, bias=operands.bias,
             tf32=problem.allow_tf32,
         )  # fmt: skip
-        results = product.listed(_LISTED)
+        results = product.list_algorithms(_LISTED)
         if not results:
             return None
         configs = [library.config(result.algorithm) for result in results]

@@ -51,8 +51,8 @@ from diode_engine.inductor.lowering.space import (
     NotOffered,
     OfferedSpace,
     Spaces,
-    listed,
     search_space,
+    space_of_choices,
 )
 from diode_engine.inductor.torch_internals import DEVICE_TYPE
 from diode_engine.version import __version__
@@ -186,7 +186,7 @@ class ProductChooser:
         `offered` returns the choices of all templates. With `rebuild`, choices may be made from the
         request's offers, and from what is remembered, instead.
         """
-        options, memory = self._start(request.kernel_inputs)
+        options, memory = self._options_and_memory(request.kernel_inputs)
         key = request.key(fusion=options.fusion) if rebuild else None
         remembered = self._remembered(request, key, options, memory)
         if remembered is not None:
@@ -201,7 +201,7 @@ class ProductChooser:
             elif not rebuild:
                 problem = product.problems[0]
                 choices = [c for c in offered() if _computes(c.template.uid, problem)]
-                kernels = self._choose_kernels(product, options, listed(choices))
+                kernels = self._choose_kernels(product, options, space_of_choices(choices))
                 by_params = {id(choice.params): choice for choice in choices}
                 return annotate([by_params[id(kernel.params)] for kernel in kernels], kernels)
             else:
@@ -217,12 +217,12 @@ class ProductChooser:
         """Return the chosen kernels for an op whose choices do not come through the hook.
         `overrides` are as in `problem_of`, `offered` are choices with a template and params, as
         KernelTemplateChoices have them. Raises LeftToStock where none is chosen."""
-        options, _ = self._start(kernel_inputs)
+        options, _ = self._options_and_memory(kernel_inputs)
         if options.invariant and op_name not in INVARIANT_OPERATORS:
             raise refusal(f"the option does not cover {op_name}")
         request = Request(op_name, kernel_inputs, overrides, {})
         product = Product.read(request, self.hardware, is_dynamic=True, fusion=options.fusion)
-        space = listed(offered)
+        space = space_of_choices(offered)
         if options.invariant:
             source = self._invariant_source(product, options)
             return choose_in_space(product, source, space, self.outcomes)
@@ -263,7 +263,7 @@ class ProductChooser:
         self.outcomes.stats.count("configs_filtered", left_out)
         return prediction
 
-    def _start(self, kernel_inputs: Any) -> tuple[CompileOptions, _Memory]:
+    def _options_and_memory(self, kernel_inputs: Any) -> tuple[CompileOptions, _Memory]:
         """Return the options of the graph that is being lowered, read once (a read takes a
         microsecond), and the choices that are remembered under them. Raises LeftToStock for another
         GPU than the model's, and where the options or a changed search leave Diode no choice."""

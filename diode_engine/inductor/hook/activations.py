@@ -30,7 +30,7 @@ from torch._inductor.virtualized import V
 
 from diode_engine.choosing.choice import Choice, Why
 from diode_engine.core.operand import DType
-from diode_engine.core.operators import named
+from diode_engine.core.operators import ADDMM
 from diode_engine.core.problem import Problem
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
@@ -214,7 +214,7 @@ def _read_problem(product: Node) -> Problem | None:
         return None
     shapes, strides = [x.shape for x in tensors], [x.stride() for x in tensors]
     dtypes = [x.dtype for x in tensors]
-    problem = problem_from(named("addmm"), shapes, strides, dtypes, product.meta["val"].dtype)
+    problem = problem_from(ADDMM, shapes, strides, dtypes, product.meta["val"].dtype)
     if problem is None or problem.dtype not in (DType.FLOAT16, DType.BFLOAT16):
         return None
     if problem.M < _LEAST_ROWS or (shapes[0], strides[0]) != ((problem.N,), (1,)):

@@ -48,12 +48,12 @@ log = logging.getLogger(__name__)
 # While `get_template_configs` runs: whether Diode has chosen something, and whether the choices
 # below are asked without Diode.
 _chosen = ContextVar("diode_chosen", default=False)
-_below = ContextVar("diode_below", default=False)
+_without_diode = ContextVar("diode_without", default=False)
 
 
-def _below_of(name: str) -> Callable[..., Any]:
+def _below(name: str) -> Callable[..., Any]:
     """Return the method of this name of the choices below, as a method of DiodeInductorChoices."""
-    return lambda self, *args, **kwargs: self._behind(name)(*args, **kwargs)
+    return lambda self, *args, **kwargs: self._method_below(name)(*args, **kwargs)
 
 
 def _report(self: DiodeInductorChoices, *_: Any, **__: Any) -> Report:
@@ -106,9 +106,9 @@ class DiodeInductorChoices(InductorChoices):
         both: InductorChoices = choices_slot.combine(DiodeInductorChoices, other, chooser)
         return both
 
-    def _behind(self, name: str) -> Callable[..., Any]:
+    def _method_below(self, name: str) -> Callable[..., Any]:
         """Return the method that answers where Diode's of this name leaves a question."""
-        return choices_slot.method_behind(DiodeInductorChoices, self, name)
+        return choices_slot.method_below(DiodeInductorChoices, self, name)
 
     @staticmethod
     def remove_preprocessing() -> None:
@@ -131,12 +131,12 @@ class DiodeInductorChoices(InductorChoices):
     def _get_template_configs_below(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Return the rendered choices of the choices below Diode's."""
         default_mode.leave_to_default()
-        below = _below.set(True)
+        below = _without_diode.set(True)
         try:
-            rendered: list[Any] = self._behind("get_template_configs")(*args, **kwargs)
+            rendered: list[Any] = self._method_below("get_template_configs")(*args, **kwargs)
             return rendered
         finally:
-            _below.reset(below)
+            _without_diode.reset(below)
 
     @guard("a choice could not be rendered", stock=_get_template_configs_below, report=_report)
     def get_template_configs(
@@ -151,7 +151,7 @@ class DiodeInductorChoices(InductorChoices):
         search, they are those of the choices below Diode's."""
         chosen = _chosen.set(False)
         try:
-            rendered: list[Any] = self._behind("get_template_configs")(
+            rendered: list[Any] = self._method_below("get_template_configs")(
                 kernel_inputs, templates, op_name, kwarg_overrides
             )
             if _chosen.get() and not rendered:
@@ -162,7 +162,7 @@ class DiodeInductorChoices(InductorChoices):
 
     # Inductor's own is a static method, which could not ask the class below (see `over`).
     @guard(
-        "whether to fuse could not be decided", stock=_below_of("can_fuse_vertical"), report=_report
+        "whether to fuse could not be decided", stock=_below("can_fuse_vertical"), report=_report
     )
     def can_fuse_vertical(  # type: ignore[override]
         self, scheduler: Any, node1: Any, node2: Any, shared_data_score: int
@@ -173,7 +173,7 @@ class DiodeInductorChoices(InductorChoices):
 
     @guard(
         "the layout of an output was not decided",
-        stock=_below_of(FIXES_LAYOUT),
+        stock=_below(FIXES_LAYOUT),
         report=_report,
     )
     def _need_to_fix_layout(self, adjusted_choices: list[Any], op_name: str) -> bool:
@@ -194,8 +194,8 @@ class DiodeInductorChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[Any]:
-        if _below.get() or default_mode.current_mode() is Mode.DEFAULT:
-            rendered: list[Any] = self._behind(HOOK)(
+        if _without_diode.get() or default_mode.current_mode() is Mode.DEFAULT:
+            rendered: list[Any] = self._method_below(HOOK)(
                 template_choices, kernel_inputs, templates, op_name, kwarg_overrides
             )
             return rendered
@@ -212,7 +212,7 @@ class DiodeInductorChoices(InductorChoices):
             stats.count_call(time.perf_counter() - start)
             return known
         stock: Callable[..., list[Any]] = functools.partial(
-            self._behind(HOOK),
+            self._method_below(HOOK),
             kernel_inputs=kernel_inputs,
             templates=templates,
             op_name=op_name,

@@ -19,7 +19,7 @@ from torch._inductor import config
 from torch._inductor.kernel import conv
 from torch._inductor.utils import use_aten_gemm_kernels
 
-from diode_engine.core.operators import named
+from diode_engine.core.operators import ADDMM, MM
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.compile_options import is_batch_invariant
@@ -75,7 +75,7 @@ def _should_keep(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> boo
 def _is_library_taken(chooser: ProductChooser, x: Any, weight: Any, bias: Any) -> bool:
     """Return whether the kernel that Diode would take for the product is a library's. False where
     Diode does not choose it."""
-    operator = named("mm" if bias is None else "addmm")
+    operator = MM if bias is None else ADDMM
     if search.find_alteration() is not None or not chooser.knows(str(operator)):
         return False
     images, weights, steps = x.get_size(), weight.get_size(), weight.maybe_get_stride()

@@ -20,7 +20,7 @@ from torch._inductor.fx_passes import joint_graph
 from torch._inductor.kernel import mm_plus_mm
 
 from diode_engine.choosing.invariant import refusal
-from diode_engine.core.operators import OPERATORS, Operator, named
+from diode_engine.core.operators import MM_PLUS_MM, OPERATORS, Operator
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing.compile_options import chooses_in_any_mode, is_batch_invariant
 from diode_engine.inductor.choosing.current import chooser_for, report_failure
@@ -51,7 +51,7 @@ def apply(patches: Patches) -> None:
     for op, operator in _lowered_ops().items():
         patches.wrap(lowering.lowerings, op, functools.partial(_wrap, operator))
     if part(mm_plus_mm, LOWERS_SUM) is not None:
-        patches.wrap(mm_plus_mm, LOWERS_SUM, functools.partial(_wrap, named("mm_plus_mm")))
+        patches.wrap(mm_plus_mm, LOWERS_SUM, functools.partial(_wrap, MM_PLUS_MM))
     table, products = decomposition.decompositions, (torch.ops.aten.mm, torch.ops.aten.bmm)
     for op in [each for each in table if getattr(each, "overloadpacket", None) in products]:
         patches.wrap(table, op, _wrap_decomposition)

@@ -123,7 +123,7 @@ class Installation:
                 self._take_slot()
         forget_compiled()
 
-    def explain(self, reason: str) -> None:
+    def set_reason(self, reason: str) -> None:
         """Note why nothing is installed."""
         with self.lock:
             if self.decision.choices is None:

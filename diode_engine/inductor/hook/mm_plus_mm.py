@@ -15,7 +15,7 @@ from typing import Any
 
 from torch._inductor.fx_passes import post_grad
 
-from diode_engine.core.operators import named
+from diode_engine.core.operators import MM_PLUS_MM
 from diode_engine.errors import IntegrationError
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.compile_options import is_batch_invariant
@@ -77,8 +77,7 @@ def _should_be_one_op(chooser: ProductChooser, operands: list[Any]) -> bool:
         return False  # for many sizes the library's is taken nearly always
     if a.shape != c.shape or b.shape != d.shape:
         return False
-    operator = named("mm_plus_mm")
-    problem = problem_from(operator, shapes, strides, [x.dtype for x in operands], a.dtype)
+    problem = problem_from(MM_PLUS_MM, shapes, strides, [x.dtype for x in operands], a.dtype)
     if problem is None:
         return False
 

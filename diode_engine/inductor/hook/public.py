@@ -68,7 +68,7 @@ def _install(options: ChoiceOptions) -> bool:
         INSTALLATION.install(make_choices(options))
     except IntegrationError as error:
         log.warning("Diode's choices are not installed: %s", error)
-        INSTALLATION.explain(str(error))
+        INSTALLATION.set_reason(str(error))
         return False
     return True
 
@@ -121,7 +121,7 @@ def create_matmul_integration(enable_fallback: bool = True) -> MatmulIntegration
 
 def register_integration(integration: BaseIntegration, execute_order: int | None = None) -> None:
     """Add an integration, which `integrate_all` turns on in the order of `execute_order` (None:
-    its own; Diode's are 0 to 60). It takes the place of another one of its name, which the log
+    its own; Diode's are 0 to 90). It takes the place of another one of its name, which the log
     says."""
     INSTALLATION.integrations.register(integration, execute_order)
 

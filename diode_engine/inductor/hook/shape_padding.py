@@ -32,7 +32,7 @@ from torch._inductor.fx_passes import pad_mm
 from diode_engine.choosing.choice import Choice
 from diode_engine.choosing.policy import MARGIN
 from diode_engine.core.operand import DType
-from diode_engine.core.operators import named
+from diode_engine.core.operators import find_operator
 from diode_engine.core.operators.specification import Matrix, dense
 from diode_engine.inductor.choosing import search
 from diode_engine.inductor.choosing.compile_options import (
@@ -118,7 +118,7 @@ def _predict(
     align = pad_mm.get_alignment_size(mat1)
     more = {name: pad_mm.get_padded_length(sizes[name], align) for name in "MK"}
     more["N"] = pad_mm.get_padded_length(sizes["N"], pad_mm.get_alignment_size(mat2))
-    operator = named(op.__name__)
+    operator = find_operator(op.__name__)
     padded_shapes, padded_strides, copies_us = [], [], 0.0
     for given, t, shape, stride in zip(operator.inputs, tensors, shapes, strides, strict=True):
         grown = _padded_shape(given, shape, operator.output, more)

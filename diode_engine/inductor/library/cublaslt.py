@@ -190,7 +190,7 @@ class Product:
     def described(self) -> tuple[c_void_p, ...]:
         return self.library.handle, self.descriptor, self.a, self.b, self.c, self.d
 
-    def listed(self, most: int) -> list[Result]:
+    def list_algorithms(self, most: int) -> list[Result]:
         """The algorithms that the heuristic lists, the best first."""
         preference, found = c_void_p(), c_int()
         self.library.call("MatmulPreferenceCreate", byref(preference))

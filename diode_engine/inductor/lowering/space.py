@@ -91,7 +91,7 @@ class Spaces:
         def space_of(uid: str) -> OfferedSpace:
             configs = None if by_list else self._configs(uid, op_name, kernel_inputs)
             if configs is None:
-                return listed(offered(uid))
+                return space_of_choices(offered(uid))
             return configs.offer(op_name, kernel_inputs, sizes, scaled)
 
         return _join([space for space in map(space_of, uids) if len(space.candidates)])
@@ -110,7 +110,7 @@ class Spaces:
         return known
 
 
-def listed(choices: Iterable[Any]) -> OfferedSpace:
+def space_of_choices(choices: Iterable[Any]) -> OfferedSpace:
     """Return the space of KernelTemplateChoices that Inductor has made."""
     offered = list(choices)
     return OfferedSpace(

@@ -194,7 +194,7 @@ def whole_of(part: Any) -> Any:
     return choices if any(each is part for each in parts_of(choices)) else part
 
 
-def method_behind(kind: type, part: Any, name: str) -> Callable[..., Any]:
+def method_below(kind: type, part: Any, name: str) -> Callable[..., Any]:
     """Return the method that answers where the class `kind` of these choices leaves a question: of
     the class below it, else of the next registered choices that override it, else Inductor's own.
     Inductor's asks the hooks of all parts."""
@@ -203,9 +203,9 @@ def method_behind(kind: type, part: Any, name: str) -> Callable[..., Any]:
     if whole is part:
         return own
     mro = type(part).__mro__
-    behind = mro[mro.index(kind) + 1 :]
+    below = mro[mro.index(kind) + 1 :]
     stock = inspect.getattr_static(sys.modules[_CHOICES].InductorChoices, name)
-    if next(vars(each)[name] for each in behind if name in vars(each)) is not stock:
+    if next(vars(each)[name] for each in below if name in vars(each)) is not stock:
         return own
     parts = parts_of(whole)
     later = parts[next(at for at, each in enumerate(parts) if each is part) + 1 :]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diode_engine.core.operand import Operand
-from diode_engine.core.operators import named
+from diode_engine.core.operators import find_operator
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError
 from diode_engine.problems.sources.drawing import (
@@ -107,7 +107,7 @@ class Widths:
                 else log_uniform(rng, 16, self.largest)
             )
             op, b = draw_op(rng)
-            if named(op).batched:
+            if find_operator(op).batched:
                 m, n, k = (min(s, 2048) for s in (m, n, k))
             layouts = rng.choices(LAYOUTS[:3], (4, 5, 2))[0]
             if layouts[0] == "col":
@@ -161,7 +161,7 @@ class SizeGrid:
 
     def problems(self, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"grid/{seed}")
-        op = named(self.op)
+        op = find_operator(self.op)
         types = [(dtype, tf32) for dtype, tf32 in TYPES if dtype in op.dtypes]
         types = types or [(dtype, False) for dtype in op.dtypes]
         layouts = [pair for pair in LAYOUTS if pair in op.layouts]

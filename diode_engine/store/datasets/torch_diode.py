@@ -20,7 +20,7 @@ from typing import Any
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import KNOWN, Environment, Hardware, find_name
 from diode_engine.core.operand import Bias, DType
-from diode_engine.core.operators import OPERATORS, named
+from diode_engine.core.operators import OPERATORS, find_operator
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import templates_for
@@ -126,7 +126,7 @@ class _DocumentReader:
             self.left_out += len(timed)
             return
         try:
-            if named(op).biased:
+            if find_operator(op).biased:
                 fields["bias"] = Bias.MATRIX
             problems = [Problem.from_dict({**fields, "allow_tf32": tf32}) for tf32 in (False, True)]
         except RecordError as error:
