@@ -324,7 +324,7 @@ print(loaded, diode_engine.get_stats())
 
 
 def test_importing_installs():
-    said = run_python(AUTOMATIC.replace("{has_model}", "True"))
+    said = run_python(AUTOMATIC.replace("{has_model}", "True"), DIODE_DISABLE="false")
     assert said.startswith("choices: 1\nchoices: 1\n['NVIDIA H200']")
     assert "'active': True" in said
 
