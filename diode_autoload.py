@@ -27,4 +27,4 @@ def load() -> None:
 
 def is_requested() -> bool:
     """Return whether the environment asks for Diode in every process."""
-    return os.environ.get(VARIABLE, "") not in ("", "0")
+    return os.environ.get(VARIABLE, "").lower() not in ("", "0", "false")

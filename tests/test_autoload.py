@@ -36,7 +36,7 @@ def run(code: str, folder: Path, **environment: str) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "loaded"), [(None, False), ("0", False), ("1", True)])
+@pytest.mark.parametrize(("value", "loaded"), [(None, False), ("False", False), ("1", True)])
 def test_importing_torch_turns_diode_on_where_the_variable_says_so(value, loaded, installed):
     environment = {} if value is None else {"DIODE_AUTOLOAD": value}
     ran = run(STATE, installed, **environment)

@@ -157,7 +157,7 @@ class Comparison:
         """
         score = mean_us(self.costs_us)
         order = np.argsort(score, kind="stable")[: self.keep]
-        order = order[score[order] <= self.threshold * score[order[0]]]
+        order = order[score[order] <= self.threshold * score[order[:1]]]
         kept = [int(i) for i in order if score[i] < np.inf]
         if len(kept) < 2:
             return self._choose_alone(score) if kept else ([], Why.FASTEST)

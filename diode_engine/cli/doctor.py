@@ -106,7 +106,7 @@ def _checks(store: Location) -> Iterator[tuple[str, Finding]]:
 def _check_torch(status: dict[str, Any]) -> Finding:
     if status["torch"] is None:
         return Health.BROKEN, "not installed: nothing is compiled or timed"
-    if os.environ.get("DIODE_DISABLE", "") not in ("", "0"):
+    if os.environ.get("DIODE_DISABLE", "").lower() not in ("", "0", "false"):
         return Health.WORKS, str(status["torch"])
     try:
         MatmulIntegration().dry_run()

@@ -26,6 +26,7 @@ import torch
 from functorch.compile import make_boxed_func
 from torch._guards import detect_fake_mode
 from torch._inductor import config
+from torch._inductor.codecache import FxGraphHashDetails
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
@@ -220,6 +221,12 @@ def run_python(program: str, **environment: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
+
+
+def state_in_keys() -> str:
+    """What the keys of Inductor's FX-graph cache have of Diode."""
+    details: Any = FxGraphHashDetails(None, [], {}, [])  # type: ignore[arg-type]
+    return str(details.inductor_config["diode_state"])
 
 
 def only(lowered: without_gpu.Lowered) -> Candidate:

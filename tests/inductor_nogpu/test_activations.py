@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch._inductor import config
 from torch.nn import functional
 
 import diode_engine
@@ -26,10 +25,12 @@ from tests.inductor_nogpu.conftest import (
     install_times,
     lower_step,
     perceptron,
+    state_in_keys,
     sure,
 )
 
 FUSED = "_addmm_activation"
+NO_BACKEND = {"max_autotune_gemm_backends": ""}
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -167,6 +168,7 @@ def test_an_op_that_is_not_torchs_is_not_computed_for_its_values():
         {"options": {"emulate_precision_casts": True}},
         {"options": {"max_autotune_gemm": False}},
         {"options": {"max_autotune_gemm_backends": "TRITON"}},
+        {"options": {"max_autotune_gemm": False, "fast_autotune": True, **NO_BACKEND}},
         {"aten": TRITON},  # whose kernel computes its activation itself
     ],
 )
@@ -179,10 +181,10 @@ def test_the_activation_stays_where_it_is(how):
 
 def test_it_stays_where_torch_does_not_call_cublaslt(monkeypatch):
     install_times(LIBRARY)
-    key = config.diode_state
+    key = state_in_keys()
     monkeypatch.setenv("DISABLE_ADDMM_CUDA_LT", "1")
     assert FUSED not in called(torch.relu)
-    assert config.diode_state != key  # so Inductor's caches keep both programs apart
+    assert state_in_keys() != key  # so Inductor's caches keep both programs apart
 
 
 def test_it_stays_where_the_model_is_for_another_gpu(monkeypatch):

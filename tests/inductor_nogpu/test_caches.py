@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+
+from tests.inductor_nogpu.conftest import run_python
 
 # A process for each of the cases compiles a product on the processor, under choices that are
 # installed for a pretended GPU, and tells what the FX-graph and AOTAutograd caches did.
 PROGRAM = """
-import json, os, sys
+import json, os
 import numpy as np, torch
 import diode_engine
 from diode_engine.inductor.choosing import product_chooser
@@ -35,7 +34,7 @@ def compile_product(asked):
     hits = counters["aot_autograd"]["autograd_cache_hit"]
     print(json.dumps([counters["inductor"]["fxgraph_cache_hit"], hits]), flush=True)
 
-for asked in json.load(sys.stdin):
+for asked in json.loads(os.environ["CASES"]):
     if os.fork() == 0:
         try:
             compile_product(asked)
@@ -56,13 +55,7 @@ CASES = (
 
 
 def test_a_kernel_is_served_to_whom_it_was_chosen_for(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        input=json.dumps([asked for asked, _ in CASES]),
-        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert found == [hits for _, hits in CASES], done.stderr
+    cases = json.dumps([asked for asked, _ in CASES])
+    said = run_python(PROGRAM, CASES=cases, TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
+    found = [json.loads(line) for line in said.splitlines()[: len(CASES)]]
+    assert found == [hits for _, hits in CASES], said

@@ -23,6 +23,7 @@ from diode_engine.inductor.hook import installation
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.without_gpu import lower
 from tests.inductor_nogpu.conftest import FixedPredictor, gemm, install, reopen_decision, run_python
+from tests.inductor_nogpu.conftest import state_in_keys as key
 
 T = TypeVar("T")
 
@@ -33,11 +34,6 @@ def in_thread(work: Callable[[], T]) -> T:
     thread.start()
     thread.join()
     return result[0]
-
-
-def key() -> str:
-    kept = config.save_config_portable(ignore_private_configs=False)
-    return str(kept["diode_state"])
 
 
 class Theirs(InductorChoices):
@@ -201,12 +197,8 @@ def test_the_cache_key_names_model_and_options():
 
     a = installed("a")
     assert installed("a") == a
-    others = {
-        installed("b"),
-        installed("a", top_k_configs=2),
-        installed("a", performance_threshold=1.5),
-    }
-    assert len({a, *others}) == 4
+    others = installed("b"), installed("a", top_k_configs=2)
+    assert len({a, *others, installed("a", performance_threshold=1.5)}) == 4
     for part in (torch.__version__, "model b"):
         assert part in installed("b")
     diode_engine.uninstall_diode_choices()
@@ -332,7 +324,7 @@ print(loaded, diode_engine.get_stats())
 
 
 def test_importing_installs():
-    said = run_python(AUTOMATIC.replace("{has_model}", "True"))
+    said = run_python(AUTOMATIC.replace("{has_model}", "True"), DIODE_DISABLE="false")
     assert said.startswith("choices: 1\nchoices: 1\n['NVIDIA H200']")
     assert "'active': True" in said
 
@@ -351,7 +343,8 @@ def test_importing_disabled():
     assert "[] {" in said
 
 
-def test_importing_after_torch_and_without_a_gpu():
+@pytest.mark.parametrize("mode", ["NORMAL", "SUBPROCESS"])  # where a graph is compiled
+def test_importing_after_torch_and_without_a_gpu(mode):
     said = run_python(
         "import torch, torch._inductor.compile_fx\n"
         "f = torch.compile(lambda a, b: a @ b)\n"
@@ -359,6 +352,8 @@ def test_importing_after_torch_and_without_a_gpu():
         "import diode_engine\n"
         "f(torch.ones(4, 4), torch.ones(4, 4))\n"
         "print(diode_engine.get_stats())\n",
+        TORCHINDUCTOR_FX_COMPILE_MODE=mode,
+        TORCHINDUCTOR_FORCE_DISABLE_CACHES="1",
     )
     assert "there is no NVIDIA GPU" in said
     assert said.count("Diode is inactive") == 1

@@ -40,7 +40,7 @@ _NOT_YET = "nothing has been compiled yet"
 
 def is_disabled() -> bool:
     """Return whether DIODE_DISABLE switches Diode off."""
-    return os.environ.get("DIODE_DISABLE", "") not in ("", "0")
+    return os.environ.get("DIODE_DISABLE", "").lower() not in ("", "0", "false")
 
 
 @dataclass(frozen=True)

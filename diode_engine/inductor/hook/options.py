@@ -114,7 +114,7 @@ def make_unrepeatable_key(*_: Any) -> str:
 
 def invalidate() -> None:
     """Make every thread read the state again: torch keeps copies and hashes of its config."""
-    config_entries.forget_config_copies(_config())
+    config_entries.forget_config_copies(_config(), KEY)
 
 
 def _config() -> Any:

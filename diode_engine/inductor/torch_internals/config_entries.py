@@ -6,6 +6,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 
@@ -21,8 +22,12 @@ def find_config_keys(config: Any, *prefixes: str) -> tuple[str, ...]:
 
 def add_config_key(config: Any, name: str, default: Any) -> None:
     """Add a key to one of torch's config modules."""
-    kind = _config_module()._ConfigEntry
-    _add_entry(config, name, kind, default)
+    _add_entry(config, name, _config_module()._ConfigEntry, default)
+
+
+class _ReadOnly(str):
+    """The value of a read-only key. Unpickling it imports Diode, so that a process that compiles a
+    graph for another one, with the config of that, has Diode's keys."""
 
 
 def add_config_property(config: Any, name: str, value: Callable[[], str]) -> None:
@@ -32,7 +37,7 @@ def add_config_property(config: Any, name: str, value: Callable[[], str]) -> Non
     class ReadOnlyEntry(_config_module()._ConfigEntry):  # type: ignore[misc]
         @property
         def default(self) -> str:
-            return value()
+            return _ReadOnly(value())
 
         @default.setter
         def default(self, _: Any) -> None:
@@ -55,14 +60,17 @@ def _config_module() -> Any:
     return importlib.import_module("torch.utils._config_module")
 
 
-def forget_config_copies(config: Any) -> None:
-    """Make every thread read the values of a config module again. torch keeps copies and a hash of
-    them; from torch 2.13 on one copy for each context, in ContextVars."""
+def forget_config_copies(config: Any, key: str) -> None:
+    """Make every thread read the values of a config module again, and that of the read-only `key`
+    each time. torch keeps copies and a hash of them, from torch 2.13 on one for each context."""
     if hasattr(config, "_hash_dirty_var"):
         prefix = config.__name__
+        dirty = ContextVar[set[str] | None](f"{prefix}._dirty_keys", default=None)
         config._hash_dirty_var = ContextVar(f"{prefix}._hash_dirty", default=True)
         config._hash_cache_var = ContextVar(f"{prefix}._hash_cache", default=None)
-        config._get_dict_dirty_keys_var = ContextVar(f"{prefix}._dirty_keys", default=None)
+        config._get_dict_dirty_keys_var = SimpleNamespace(
+            get=dirty.get, set=lambda keys: dirty.set(None if keys is None else {*keys, key})
+        )
         config._get_dict_cache_var = ContextVar(f"{prefix}._dict_cache", default=None)
     else:
         config._is_dirty = True
