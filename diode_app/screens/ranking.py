@@ -152,11 +152,11 @@ def _choice(number: int, answer: ModelAnswer) -> Content:
             "A compile takes the library's kernel.",
         )
     sure = ""
-    if prediction.confidence is not None:
-        sure = f"  sure {prediction.confidence:.2f}"
+    if prediction.reaches is not None:
+        sure = f"  sure {prediction.reaches[0]:.2f}"
         to_time = prediction.count_to_reach(SURE)
         if to_time is not None and to_time > 1:
-            sure += f"; {SURE:.2f} by timing {to_time}"
+            sure += f"; {prediction.reaches[to_time - 1]:.2f} by timing {to_time}"
     return Content.assemble(
         (f"{number} ", "bold $primary"),
         f"{answer.model.reference} takes ",

@@ -88,8 +88,8 @@ def import_(files: tuple[str, ...], store: Location) -> None:
 def export(file: str, store: Location, hardware: str | None, damaged: bool) -> None:
     """Export the store's timings to a dataset file, which is replaced if it exists.
 
-    The suffix says how: .json or .msgpack, and .zst after either to compress it. The counts
-    go to stdout as JSON.
+    The suffix says how: .json or .msgpack, and .zst after either to compress it; .packed.zst is
+    the smallest, with times in whole nanoseconds. The counts go to stdout as JSON.
     """
     check_output(Path(file), FileKind.DATASET)
     with open_existing(store) as opened:

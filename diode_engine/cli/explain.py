@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -114,6 +115,8 @@ def explain(
         diode-engine capture -- python program.py
         diode-engine explain --file captured.json
     """
+    if torch and not re.match(r"\d+\.\d+", torch):
+        raise click.UsageError(f"--torch takes a version such as 2.11, not {torch!r}.")
     if (k is None) is (file is None):  # K is the last
         raise click.UsageError("Give OP, M, N and K, or --file FILE.")
     if batch_invariant and file is not None:
@@ -264,6 +267,7 @@ def _explain(
             ],
         }
     invariant = _batch_invariant(problem, chooser, torch, choice) if batch_invariant else None
+    to_time = prediction.count_to_reach(_SURE)
     return {
         "problem": problem.to_dict(),
         "model": model.reference,
@@ -271,7 +275,8 @@ def _explain(
         "candidates": len(candidates),
         "launchable": prediction.launchable,
         "confidence": prediction.confidence,
-        "to_time": prediction.count_to_reach(_SURE),
+        "to_time": to_time,
+        "reached": prediction.reaches and to_time and prediction.reaches[to_time - 1],
         "roofline": None if roof is None else asdict(roof),
         "taken": {**choice.candidates[0].to_dict(), "why": str(choice.why)},
         "ranked": ranked,
@@ -311,12 +316,10 @@ def _text(found: Mapping[str, Any]) -> str:
             f"{roof['intensity']:.0f} operations per byte."
         )
     head.append(f"{found['launchable']:,} of {found['candidates']:,} candidates can be launched.")
-    if found["confidence"] is not None:
-        head.append(
-            f"The first is within 5 % of the best with a probability of {found['confidence']:.2f}; "
-            f"to reach {_SURE:.2f}, time the first {found['to_time']}."
-        )
-
+    if (sure := found["confidence"]) is not None:
+        several, reached = found["to_time"], found["reached"]
+        also = f", the best of the first {several} with {reached:.2f}" if several > 1 else ""
+        head.append(f"The first is within 5 % of the best with a probability of {sure:.2f}{also}.")
     head.append(f"A compile takes {_name(found['taken'])} ({found['taken']['why']}).")
     if (invariant := found.get("batch_invariant")) is not None:
         head.append(_invariant_text(invariant))
@@ -359,7 +362,7 @@ def _resources_text(needed: Sequence[Mapping[str, Any]]) -> str:
         "shared_bytes": "shared memory, bytes", "registers": "registers per thread, at least",
         "blocks": "blocks per multiprocessor",
     }  # fmt: skip
-    rows = [[words, *(f"{each[key]:.4g}" for each in needed)] for key, words in says.items()]
+    rows = [[words, *(f"{round(x[key], 4):,.6g}" for x in needed)] for key, words in says.items()]
     rows += [
         [f"{limit}, µs", *(f"{each['limits_us'][limit]:.3g}" for each in needed)]
         for limit in needed[0]["limits_us"]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LAYOUTS = tuple(f"{a}/{b}" for a in Layout for b in Layout)  # of both operands
 ONE_MODEL = "one model"  # what is judged without --cross-validate
+NUMBER = click.IntRange(1, 10**9)  # of a run or a page
 SEED = click.IntRange(0, 2**31 - 1)  # what NumPy, torch and XGBoost all take
 F = TypeVar("F", bound=Callable[..., object])
 

@@ -24,7 +24,7 @@ from diode_engine.store.query import SORTS, CandidateRow, ProblemRow
 __all__ = ["data"]  # the group, with these commands
 
 rows_option = option("--rows", type=click.IntRange(1, 500), default=20, help="Rows on a page.")
-page_option = option("--page", type=click.IntRange(1), default=1, help="The page to show.")
+page_option = option("--page", type=options.NUMBER, default=1, help="The page to show.")
 
 
 @data.command(cls=QueryCommand)

@@ -26,7 +26,7 @@ _LAST_LINES = 10  # of the log, in `show`
 
 # The command gets `run: int` and `store: Location`.
 _of_run = add_options(
-    click.argument("run", metavar="RUN", type=click.IntRange(1)),
+    click.argument("run", metavar="RUN", type=options.NUMBER),
     options.store,
 )
 _changes_run = add_options(_of_run, options.json_anyway)
@@ -50,7 +50,7 @@ def runs() -> None:
     help="Only the runs in this state; may be repeated.",
 )  # fmt: skip
 @option("--rows", type=click.IntRange(1, 500), default=500, help="At most this many.")
-@option("--before", metavar="RUN", type=click.IntRange(1), help="Only runs before this one.")
+@option("--before", metavar="RUN", type=options.NUMBER, help="Only runs before this one.")
 def list_(
     query: str, store: Location, form: str, states: tuple[str, ...], rows: int, before: int | None
 ) -> None:

@@ -60,6 +60,8 @@ def import_model(
     `export_model` writes it; RegistryError where the registry cannot be written. Nothing is
     registered then.
     """
+    if file.is_dir():
+        raise ModelError(f"{file} is a folder; register it (`diode-engine models register`).")
     data = read_content(file)  # once: what is hashed is what is used
     digest = hashlib.sha256(data).hexdigest()
     if sha256 not in (None, digest):

@@ -53,7 +53,8 @@ def resolve(reference: str, hardware: str | None = None) -> ModelVersion:
     elif not slash and (gpu := _FOR_GPU.fullmatch(name)):
         taken = _taken_for(gpu[1])
         named = [m for m in models if m == taken]
-    return _one([m for m in named if m.slug == slug] or named, reference, models)
+    meant = reference if slug is None else f"{reference} for {slug}"
+    return _one([m for m in named if m.slug == slug] or named, meant, models)
 
 
 def _newest(models: list[ModelVersion], slugs: list[str]) -> list[ModelVersion]:

@@ -153,7 +153,7 @@ def remove(model: ModelVersion, *, aliases: bool = False, reason: str = "") -> N
             words = (n if slug == model.slug else f"{slug}/{n}" for slug, n in named)
             raise RegistryError(
                 f"{model.reference} is {', '.join(words)}; make that point to another model, or "
-                "remove it together with its aliases."
+                "remove it together with its aliases (in a command with --with-aliases)."
             )
         with _explain_not_removed(model):
             model.folder.rename(gone)  # at once, so that no half of it is ever seen

@@ -45,8 +45,8 @@ def _write(store: Store, given: ToImport, job: Job) -> Imported:
 
     def tell(total: int, done: int) -> None:
         job.check()
-        progress: dict[str, Any] = {"doing": f"writing {total:,} timings",
-                                    "fraction": _READ + (1 - _READ) * done / total}  # fmt: skip
+        fraction = _READ + (1 - _READ) * done / max(total, 1)
+        progress: dict[str, Any] = {"doing": f"writing {total:,} timings", "fraction": fraction}
         if done:
             seconds = time.monotonic() - began
             progress |= {"rate": done / seconds, "seconds_left": seconds * (total - done) / done}
@@ -56,6 +56,6 @@ def _write(store: Store, given: ToImport, job: Job) -> Imported:
     done = import_table_of(store, given, run=job.id, progress=tell)
     before = f"; {done.there:,} were there before" if done.there else ""
     job.message = f"{done.timings:,} timings{before}"
-    if not done.timings:
+    if done.there and not done.timings:
         job.message = f"all {done.there:,} timings were there before, by run {done.run}"
     return done

@@ -55,7 +55,8 @@ def _number(help_line: str, column: Any, kind: type[int | float] = float) -> Que
         except ValueError:
             number = float("nan")
         if not abs(number) <= _MAX_INT:
-            raise BadValue(f"is no {'whole ' * (kind is int)}number")
+            unknown = f"is no {'whole ' * (kind is int)}number"
+            raise BadValue(unknown if number != number else "is too large")
         return number
 
     def condition(comparison: str, value: str) -> Condition:

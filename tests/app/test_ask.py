@@ -114,7 +114,7 @@ async def test_it_answers_without_a_store_and_follows_the_fields(make_app, model
         assert screen._answer.rows == ()
         await _type(pilot, MM)
         assert "plain@1 takes" in text_of(app)
-        assert "sure 0.50; 0.90 by timing 3" in text_of(app)
+        assert "sure 0.50; 0.91 by timing 3" in text_of(app)
         before = screen._answer.answers[0].choice.predicted_us[0]
         await _type(pilot, "mm 512 4096 4294967296")
         assert "from 1 to 2147483647" in text_of(app)

@@ -67,6 +67,12 @@ def test_the_same_in_words(run):
     assert ran.code == 0
     for words in ("memory-bound", "can be launched", "kind of kernel", "Shapley", "shared memory"):
         assert words in ran.out
+    assert "e+0" not in ran.out
+    asked = ["explain", "mm", *["64"] * 3, "--model", "gemm", "--hardware", "A100-SXM4-40GB"]
+    found = run(*asked, "--json").json()
+    assert found["reached"] < 0.9  # for a GPU that the model does not know
+    says = f"the best of the first {found['to_time']} with {found['reached']:.2f}."
+    assert says in run(*asked).out
 
 
 def test_the_batch_invariant_kernel_and_what_it_costs(run):
@@ -114,13 +120,14 @@ def test_why_no_kernel_is_batch_invariant(run, asked, why):
 
 
 def test_what_the_model_cannot_say_is_exit_code_3(run, model):
-    ran = run("explain", "bmm", "64", "64", "64", "--batch", "4", "--model", model)
-    ran.says(3, "has no prediction")
+    sizes = ["64"] * 3
+    run("explain", "bmm", *sizes, "--batch", "4", "--model", model).says(3, "has no prediction")
 
 
 def test_a_wrong_question(run):
     assert run("explain", "mm", "0", "64", "64").code == 2
     assert run("explain", "conv", "1", "64", "64").code == 2
+    run("explain", "mm", "1", "64", "64", "--torch", "new").says(2, "such as 2.11, not 'new'")
     assert run("explain", "--file", __file__, "--batch-invariant").code == 2
     biased = run("explain", "mm", "64", "64", "64", "--bias", "vector", "--hardware", "NVIDIA H200")
     assert (biased.code, biased.out) == (1, "")

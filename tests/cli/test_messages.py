@@ -18,19 +18,15 @@ def test_a_shapeset_given_as_a_dataset_is_called_one(run, shapeset, tmp_path, mo
     shapes = shapeset(Problem.make("mm", 64, 64, 64, "float16"))
     ran = run(*line.format(shapes).split())
     assert ran.code == 1
-    said = ran.out + ran.err
-    assert "is a shapeset" in said
+    assert "is a shapeset" in (said := ran.out + ran.err)
     assert f"collect-shapeset {shapes}" in said
     assert "lacks the fields" not in said
 
 
-@pytest.mark.parametrize(
-    "line", ["validate --dataset nope", "predict nope", "train --dataset nope"]
-)
+@pytest.mark.parametrize("line", ["validate --dataset", "predict", "train --dataset"])
 def test_a_dataset_that_there_is_not_is_called_so(run, store, line):
-    run(*line.split(), *([] if "predict" in line else ["--store", store])).says(
-        3, "There is no file nope"
-    )
+    where = [] if line == "predict" else ["--store", store]
+    run(*line.split(), "nope", *where).says(3, "There is no file nope")
 
 
 def test_a_store_given_as_a_dataset_is_called_one(run, tmp_path, store):

@@ -80,7 +80,7 @@ def test_mistakes_are_sentences(run, model, tmp_path):
     run("models", "register", model)
     for arguments, code, said in (
         (("show", "nothing"), 3, "registered are: tripled@1"),
-        (("show", "tripled", "--hardware", "A100"), 3, "There is no model tripled"),
+        (("show", "tripled", "--hardware", "A100"), 3, "no model tripled for a100; registered are"),
         (("register", tmp_path / "nowhere"), 1, "manifest.json"),
         (("register", model, "--name", "Not A Name"), 1, "cannot name a model"),
         (("register", model, "--name", "default"), 1, "is an alias"),
@@ -96,6 +96,7 @@ def test_mistakes_are_sentences(run, model, tmp_path):
         (("rollback",), 3, "nothing to go back to"),
         (("remove", "tripled"), 2, "--yes"),
         (("import", tmp_path / "none.zip"), 1, "cannot be read"),
+        (("import", tmp_path), 1, "is a folder; register it"),
         (("import", "tripled", "--index", tmp_path / "none.json"), 1, "cannot be read"),
         (("export", "tripled", tmp_path / "no" / "a.zip"), 1, "cannot be written"),
     ):

@@ -123,7 +123,7 @@ def test_follow_writes_the_log_to_stdout_and_its_exit_code_is_the_runs(store, ru
     ("arguments", "code", "sentence"),
     [
         (["show", 9], 3, "has no run 9; `diode-engine runs list` shows"),
-        (["follow", 9], 3, "has no run 9"),
+        (["follow", 10**20], 2, "is not in the range"),
         (["cancel", 9], 3, "has no run 9"),
         (["cancel", 1], 3, "Run 1 is done already; there is nothing to cancel."),
         (["cancel", 3], 3, "Run 3 is dead already"),

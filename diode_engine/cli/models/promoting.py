@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "--force", is_flag=True, help="Make it the default even if the gate refuses; give a --reason."
 )
 @option(
-    "--verdict-of", "overruled", metavar="RUN", type=click.IntRange(1),
+    "--verdict-of", "overruled", metavar="RUN", type=options.NUMBER,
     help="With --force: overrule the verdict of this run of kind promote, without validating "
     "again.",
 )  # fmt: skip
