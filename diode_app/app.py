@@ -78,14 +78,9 @@ class DiodeApp(Actions, App[None]):
     HELP_TITLE: ClassVar[str] = "Everywhere"
 
     def __init__(
-        self,
-        session: Session,
-        *,
-        problem: str | None = None,
-        poll_seconds: float = POLL_SECONDS,
-        wanted: Link | None = None,
-        plain: bool = False,
-    ) -> None:
+        self, session: Session, problem: str | None, *, poll_seconds: float, wanted: Link | None,
+        plain: bool,
+    ) -> None:  # fmt: skip
         self.is_plain = plain  # pages are text, without drawing characters
         super().__init__()
         self.session = session
@@ -502,4 +497,4 @@ def create_app(
     if theme is not None:
         settings = replace(settings, theme=theme)
     session = Session(StoreAccess(store, read_only=read_only), settings, path)
-    return DiodeApp(session, problem=problem, poll_seconds=poll_seconds, wanted=wanted, plain=plain)
+    return DiodeApp(session, problem, poll_seconds=poll_seconds, wanted=wanted, plain=plain)

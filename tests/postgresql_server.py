@@ -77,7 +77,7 @@ class PostgresServer:
             )  # fmt: skip
             if made.returncode:
                 raise RuntimeError(f"initdb failed: {made.stdout}")
-            self.port = _free_port()
+            self.port = free_port()
             self._process: subprocess.Popen[str] | None = None
             self.start()
         except BaseException:
@@ -145,7 +145,7 @@ class PostgresServer:
             return cursor.fetchall() if cursor.description else []
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

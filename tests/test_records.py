@@ -18,6 +18,8 @@ from diode_engine.core.timing import KernelFacts, Timing
 from diode_engine.errors import RecordError
 from tests.samples import timing_at
 
+USUAL = {"op": "mm", "M": 48, "N": 80, "K": 96, "dtype": "float16"}
+
 
 @pytest.mark.parametrize(
     ("one", "other"),
@@ -44,10 +46,9 @@ from tests.samples import timing_at
     ],
 )
 def test_a_dimension_of_one_leaves_one_name(one, other):
-    usual = {"op": "mm", "M": 48, "N": 80, "K": 96, "dtype": "float16"}
-    problem = Problem.make(**(usual | one))
-    assert problem == Problem.make(**(usual | other))
-    assert problem.to_dict() == Problem.make(**(usual | other)).to_dict()
+    problem, same = Problem.make(**(USUAL | one)), Problem.make(**(USUAL | other))
+    assert problem == same
+    assert problem.to_dict() == same.to_dict()
     assert problem.key == Problem.from_dict(problem.to_dict()).key
 
 
@@ -60,8 +61,7 @@ def test_a_dimension_of_one_leaves_one_name(one, other):
     ],
 )
 def test_what_differs_keeps_its_names(one, other):
-    usual = {"op": "mm", "M": 48, "N": 80, "K": 96, "dtype": "float16"}
-    assert Problem.make(**(usual | one)) != Problem.make(**(usual | other))
+    assert Problem.make(**(USUAL | one)) != Problem.make(**(USUAL | other))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,12 +42,6 @@ def _configs(m: int, n: int, k: int, torch: Any = None) -> Configs:
     return tuple((tile, tile, 32, 2, 4, split) for tile in (64, 128) for split in (1, 2))
 
 
-def _grid(
-    b: int, m: int, n: int, config: Mapping[str, Any], multiprocessors: int
-) -> tuple[int, int, int]:
-    return multiprocessors, b, config["PARTS"]
-
-
 MADE_UP = Template(
     name="made_up::split",
     label="split",
@@ -62,7 +55,7 @@ MADE_UP = Template(
     persistent=True,
     fuses_epilogue=True,
     constants=frozenset("K"),
-    grid=_grid,
+    grid=lambda b, m, n, config, multiprocessors: (multiprocessors, b, config["PARTS"]),
     shared_bytes=lambda problem, columns, hardware: columns.k_split * 200_000,
     space=Space(
         default_configs=lambda m, n, k, torch: _configs(m, n, k)[:1], exhaustive_configs=_configs

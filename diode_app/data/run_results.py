@@ -272,7 +272,8 @@ def training_result(document: Mapping[str, Any] | None) -> TrainingResult | None
     facts = [
         ("", f"{document['model']} reaches {of['efficiency']:.3f} of the best kernels' speed on "
          f"{document['held_out_problems']:,} held-out problems (geometric mean)"),
-        *((name, f"{value:.3f} {_bar(value)}")
+        # The bars begin at an efficiency of 0.5.
+        *((name, f"{value:.3f} {text.bar(2 * value - 1, 30).rstrip('░')}")
           for name, value in sorted(bars.items(), key=lambda bar: -bar[1])),
         ("worst tenth",
          f"below {of['efficiency_p10']:.3f}; the worst problem {of['efficiency_worst']:.3f}"),
@@ -288,8 +289,3 @@ def training_result(document: Mapping[str, Any] | None) -> TrainingResult | None
     ]  # fmt: skip
     known = tuple((name, value) for name, value in facts if value)
     return TrainingResult(document["model"], document["folder"], known)
-
-
-def _bar(efficiency: float) -> str:
-    """Return a bar that begins at an efficiency of 0.5."""
-    return text.bar((efficiency - 0.5) / 0.5, 30).rstrip("░")

@@ -31,7 +31,6 @@ from diode_app.widgets.facts import Facts
 from diode_app.widgets.files import ask_target
 from diode_app.widgets.table import PagedTable
 from diode_app.widgets.work import Latest, acts
-from diode_engine.store import Store
 from diode_engine.store.datasets.format import SUFFIXES
 from diode_engine.store.query import problems
 from diode_engine.store.run_query import known_values
@@ -105,10 +104,7 @@ class DataScreen(FilteredList):
         )  # fmt: skip
 
     def reader(self) -> Reader[tuple[bool, dict[str, list[str]]]]:
-        def read(store: Store) -> tuple[bool, dict[str, list[str]]]:
-            return bool(problems(store, limit=1)), known_values(store)
-
-        return read
+        return lambda store: (bool(problems(store, limit=1)), known_values(store))
 
     def show(self, snapshot: tuple[bool, dict[str, list[str]]]) -> None:
         there, known = snapshot

@@ -45,11 +45,7 @@ class ModelScreen(TabbedScreen, ModelActions):
         ("History", "diode-engine models show {model} --hardware={hardware}"),
         ("Card", "diode-engine models show {model} --hardware={hardware} --card"),
     )
-    DEFAULT_CSS = """
-    ModelScreen {
-        Markdown { padding: 0 1; margin: 0; background: transparent; }
-    }
-    """
+    DEFAULT_CSS = "ModelScreen Markdown { padding: 0 1; margin: 0; background: transparent; }"
 
     def __init__(self, session: Session, folder: str) -> None:
         super().__init__(session)

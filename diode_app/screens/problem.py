@@ -12,11 +12,7 @@ from textual.widgets import Static, TabbedContent, TabPane
 
 from diode_app import text
 from diode_app.actions import Action
-from diode_app.data.candidate import (
-    CandidateView,
-    candidate_in,
-    candidate_view,
-)
+from diode_app.data.candidate import CandidateView, candidate_in, candidate_view
 from diode_app.data.hardware import describe_environment
 from diode_app.data.problem import Choice, ProblemView, problem_view
 from diode_app.data.problem_columns import FAILED_COLUMNS, measured_columns

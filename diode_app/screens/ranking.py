@@ -44,7 +44,9 @@ class Ranking(Horizontal):
         self._session = session
         self._answer: Answer | None = None
         self._kernel: Candidate | None = None
-        self._explaining: Latest[RankReasons] = Latest(self, self._show_why, self._clear)
+        self._explaining: Latest[RankReasons] = Latest(
+            self, lambda found: self._put_reasons(why_words(found)), self._put_reasons
+        )
 
     def compose(self) -> ComposeResult:
         yield PagedTable(self._session, ranking_columns(False), what="candidates")
@@ -82,7 +84,7 @@ class Ranking(Horizontal):
             kernel = self._candidate(pointed) or next(iter(found.ranked if found else ()), None)
         if found is None or kernel not in found.ranked:
             self._explaining.drop()
-            self._clear("")
+            self._put_reasons("")
             return
         place = found.ranked.index(kernel)
         work = partial(why, found.question, found.ranked, place, chosen=chosen)
@@ -93,11 +95,8 @@ class Ranking(Horizontal):
         key = (pointed or "").rpartition("/")[2]
         return next((candidate for candidate in ranked if candidate.key == key), None)
 
-    def _show_why(self, found: RankReasons) -> None:
-        self.query_one("#ranking-reasons", Static).update(why_words(found))
-
-    def _clear(self, sentence: str) -> None:
-        self.query_one("#ranking-reasons", Static).update(Content(sentence))
+    def _put_reasons(self, words: str | Content) -> None:
+        self.query_one("#ranking-reasons", Static).update(Content("") + words)
 
     def on_paged_table_pointed(self, event: PagedTable.Pointed) -> None:
         event.stop()

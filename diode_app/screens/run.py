@@ -127,23 +127,18 @@ class RunScreen(TabbedScreen, RunActions):
         self.put("#run-failed", f"failed: {failed}" if failed else "")
         self.query_one("#run-failed").display = bool(failed)
         self._show_gauges(gauges(status))
-        self._show_result(before)
+        trained = snapshot.trained
+        if trained is not None and (before is None or before.trained != trained):
+            self.query_one("#run-result", Facts).show(trained.facts)
+            self.tabs.show_tab("tab-result")
+            self.tabs.active = "tab-result"
         if before is None or (before.trained, before.status.state, before.is_resumed) != (
-            snapshot.trained, status.state, snapshot.is_resumed
+            trained, status.state, snapshot.is_resumed
         ):  # fmt: skip
             self.refresh_bindings()  # which actions there are depends on the state and the result
         self._draw()
         self.query_one(LogPane).follow(None if run.log is None else Path(run.log))
         self.query_one("#run-facts", Facts).show(snapshot.facts)
-
-    def _show_result(self, before: RunView | None) -> None:
-        assert self._view is not None
-        trained = self._view.trained
-        if trained is None or (before is not None and before.trained == trained):
-            return
-        self.query_one("#run-result", Facts).show(trained.facts)
-        self.tabs.show_tab("tab-result")
-        self.tabs.active = "tab-result"
 
     def _show_gauges(self, shown: tuple[Gauge, ...]) -> None:
         group = self.query_one("#run-gauges", VerticalGroup)

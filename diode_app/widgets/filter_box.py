@@ -55,10 +55,7 @@ class FilterBox(VerticalGroup):
         text: str
 
     def __init__(
-        self,
-        placeholder: str,
-        suggest: Suggest | None = None,
-        history: list[str] | None = None,
+        self, placeholder: str, suggest: Suggest | None = None, history: list[str] | None = None
     ) -> None:
         """`history` has the earlier texts, the last one at its end; new ones are added."""
         super().__init__()

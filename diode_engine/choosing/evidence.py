@@ -67,12 +67,6 @@ class Evidence:
         more = np.full(count, UNKNOWN, np.float32)
         return replace(self, errors=np.append(self.errors, more))
 
-    @property
-    def good_kinds(self) -> Mask:
-        """[k] which kinds are proven."""
-        few: Mask = self.misses <= _MAX_MISSES * self.timings
-        return (self.timings >= _MIN_TIMINGS) & few
-
     def error_near(self, places: npt.NDArray[np.intp], away: npt.NDArray[np.float32]) -> float:
         """Return the error of a problem whose neighbours are at these `places` among the training
         problems and have these distances, the nearest first: the mean of their known errors, nearer
@@ -95,7 +89,8 @@ class Evidence:
 
     @cached_property
     def _proven_kinds(self) -> Column:
-        return np.sort(self.kinds[self.good_kinds])
+        is_seldom_missed = self.misses <= _MAX_MISSES * self.timings
+        return np.sort(self.kinds[(self.timings >= _MIN_TIMINGS) & is_seldom_missed])
 
 
 def kernel_kinds(problem: Problem, candidates: Sequence[Candidate]) -> Column:

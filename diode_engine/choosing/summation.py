@@ -129,16 +129,13 @@ def _multiplied(problem: Problem, instruction: Instruction) -> str | None:
     return str(problem.dtype) if problem.dtype in _HALF else None
 
 
-def _is_promoted(problem: Problem) -> bool:
-    """Return whether partial sums are added to a second accumulator after each BLOCK_K."""
-    return problem.dtype in _FLOAT8 and not problem.op_fields.get("fast_accum")
-
-
 def _is_independent_of_tiles(problem: Problem) -> bool:
     """Return whether the order does not depend on BLOCK_K. (In float32 without TF32 it should not
     either, but LLVM and ptxas unroll the loop over K.)"""
     full_precision = problem.dtype is DType.FLOAT32 and not problem.allow_tf32
-    return not (full_precision or _is_promoted(problem))
+    # Partial sums are then added to a second accumulator after each BLOCK_K.
+    is_promoted = problem.dtype in _FLOAT8 and not problem.op_fields.get("fast_accum")
+    return not (full_precision or is_promoted)
 
 
 def _order(problem: Problem, *, block_k: int, wgmma: bool) -> SummationOrder:

@@ -17,13 +17,7 @@ from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, WordsCommand, opti
 from diode_engine.core.problem import Problem
 from diode_engine.errors import CollectionError, StoreMissingError
 from diode_engine.location import Location
-from diode_engine.problems.sources import (
-    Wanted,
-    mixed,
-    problems_in,
-    read_shapeset,
-    write_shapeset,
-)
+from diode_engine.problems.sources import Wanted, mixed, problems_in, read_shapeset, write_shapeset
 
 _DRAWING_OPTIONS = ("sources", "problems", "log_normal", "power_of_two")
 _shapeset_option = option(

@@ -26,13 +26,7 @@ from diode_engine.atomic import whole_file
 from diode_engine.core.checks import decode, decode_fields
 from diode_engine.core.hardware import find_name, slug_of
 from diode_engine.documents import Limits, Malformed, check_format, read_document, shortened
-from diode_engine.errors import (
-    DiodeError,
-    ModelError,
-    NoSuchModelError,
-    RecordError,
-    RegistryError,
-)
+from diode_engine.errors import DiodeError, ModelError, NoSuchModelError, RecordError, RegistryError
 from diode_engine.models.archive import MAX_ARCHIVE, read_content
 from diode_engine.models.manifest import check_name
 from diode_engine.registry.archive import SUFFIX, import_model

@@ -51,18 +51,16 @@ MAX_JUDGED = 240  # held-out problems; more make the figures little surer, and t
 RANKED = 600  # problems that are ordered by what their timings would teach
 
 
-def interleave(
-    learned: Iterable[Problem], judged: Iterable[Problem], *, most_judged: int = MAX_JUDGED
-) -> Iterator[Problem]:
+def interleave(learned: Iterable[Problem], judged: Iterable[Problem]) -> Iterator[Problem]:
     """The problems to learn from, with the problems to judge on spread evenly among them: one of
-    JUDGED_EVERY, at first one of _FIRST_EVERY, and at most `most_judged` in all."""
+    JUDGED_EVERY, at first one of _FIRST_EVERY, and at most MAX_JUDGED in all."""
     to_judge = iter(judged)
     count = since = 0
     for problem in learned:
         yield problem
         since += 1
         every = _FIRST_EVERY if count < _JUDGED_FIRST else JUDGED_EVERY
-        if since == every - 1 and count < most_judged:
+        if since == every - 1 and count < MAX_JUDGED:
             since, count = 0, count + 1
             yield from islice(to_judge, 1)
 

@@ -9,7 +9,6 @@ import pytest
 from diode_app.data.candidate import candidate_view
 from diode_app.screens.candidate import CandidateScreen
 from diode_app.screens.run import RunScreen
-from diode_engine import paths
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
@@ -37,9 +36,8 @@ TIMES = (
 
 
 @pytest.fixture
-def filled(store, tmp_path, monkeypatch):
+def filled(store, nothing_shipped):
     """Each timing is of a run of its own."""
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
     for candidate, environment, timing in TIMES:
         run = store.start_run("collect", {})
         store.add(run, TimingTable.from_records([(PROBLEM, candidate, environment, timing)]))

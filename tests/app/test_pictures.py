@@ -91,9 +91,7 @@ async def compare(pictures: SnapshotAssertion, size: tuple[int, int], steps: lis
     """Goes through the steps in a dashboard, up to the last one with a picture of this size."""
     while steps and size not in steps[-1][1]:
         steps = steps[:-1]
-    app = create_app(
-        Path("diode.db"), settings_path=Path("dashboard.toml"), poll_seconds=3600
-    )  # fmt: skip
+    app = create_app(Path("diode.db"), settings_path=Path("dashboard.toml"), poll_seconds=3600)
     changed = []
     async with running(app, size) as (_, pilot):
         for name, kept, keys in steps:

@@ -117,11 +117,6 @@ def make_timings(
     return table_of(asked, CANDIDATES, us, environment, failures)
 
 
-@pytest.fixture(name="make_timings", scope="session")
-def _make_timings() -> Callable[..., TimingTable]:
-    return make_timings
-
-
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a dataset, a store of it and a model, which tests get copies of."""

@@ -7,6 +7,7 @@ import pytest
 
 from diode_engine.runs.process import current_process
 from diode_engine.store import Store, read_dataset, write_dataset
+from tests.cli.conftest import make_timings
 
 
 def test_import_counts_and_repeats_nothing(run, dataset, tmp_path, make_timings):
@@ -43,7 +44,7 @@ def test_a_bad_file_is_a_sentence_and_keeps_the_good_ones(run, dataset, tmp_path
         assert len(opened.runs()) == 1
 
 
-def test_export_of_one_gpu(run, store, tmp_path, make_timings):
+def test_export_of_one_gpu(run, store, tmp_path):
     other, out = tmp_path / "other.json", tmp_path / "out.json"
     write_dataset(make_timings(2, name="Another GPU"), other)
     assert run("data", "import", other, "--store", store).code == 0
@@ -98,7 +99,7 @@ def test_stats_know_a_run_that_is_dead_and_show_the_last_ten(run, tmp_path):
 
 
 @pytest.fixture
-def files(tmp_path, make_timings):
+def files(tmp_path):
     """Of eight and of twelve problems; the first eight are the same."""
     few, many = tmp_path / "few.msgpack.zst", tmp_path / "many.json"
     write_dataset(make_timings(8), few)

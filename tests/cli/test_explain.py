@@ -24,6 +24,7 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.problems.predicted_choice import choose_offered
 from diode_engine.problems.spaces import exhaustive_space
 from diode_engine.store import write_dataset
+from tests.cli.conftest import make_timings
 
 
 @pytest.fixture(autouse=True)
@@ -148,9 +149,7 @@ def test_without_a_gpu_it_asks_which_one_and_takes_the_answer(run):
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
-def test_a_name_of_models_for_several_gpus_is_the_one_for_the_timings(
-    run, make_timings, tmp_path, name
-):
+def test_a_name_of_models_for_several_gpus_is_the_one_for_the_timings(run, tmp_path, name):
     """With the models that Diode ships: each GPU has a default."""
     own = registry.resolve("default", name).reference
     file = tmp_path / "timings.json"

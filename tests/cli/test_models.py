@@ -20,6 +20,7 @@ from diode_engine.models.predictor import Predictor
 from diode_engine.registry import choice, references
 from diode_engine.runs import Job
 from diode_engine.store import Store, write_dataset
+from tests.cli.conftest import make_timings
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
@@ -160,7 +161,7 @@ def test_an_archive_goes_from_one_registry_to_another(run, model, tmp_path, monk
     assert str(file) in run("models", "show", "mine").out
 
 
-def test_promoting_and_rolling_back(run, model, tmp_path, make_timings, monkeypatch):
+def test_promoting_and_rolling_back(run, model, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "torch_version", lambda: "2.13.0")
     monkeypatch.setattr(choice, "triton_version", lambda: "3.7.1")
     table = make_timings(200)
@@ -201,7 +202,7 @@ def test_promoting_and_rolling_back(run, model, tmp_path, make_timings, monkeypa
 
 
 def test_a_promotion_is_a_run_of_the_store_that_its_timings_are_of(
-    run, model, tmp_path, make_timings, monkeypatch
+    run, model, tmp_path, monkeypatch
 ):
     few, path = tmp_path / "few.json", tmp_path / "few.db"
     write_dataset(make_timings(12), few)
@@ -301,7 +302,7 @@ def on(hardware, table):
 
 
 @pytest.fixture
-def timings(make_timings, tmp_path):
+def timings(tmp_path):
     """A file with timings of both GPUs."""
     path = tmp_path / "both.json"
     write_dataset(TimingTable.joined([on(each, make_timings(200)) for each in (H200, H100)]), path)
@@ -358,7 +359,7 @@ def test_it_predicts_with_the_facts_of_the_gpu_that_is_asked_about(run, both, ti
     assert ran.json()["hardware"] == H100.name
 
 
-def test_it_is_validated_on_timings_of_any_of_its_gpus(run, both, make_timings, tmp_path):
+def test_it_is_validated_on_timings_of_any_of_its_gpus(run, both, tmp_path):
     run("models", "register", both)
     table = on(H100, make_timings(200))
     model, judged, _ = validate.find_model_and_timings(table, None, only_held_out=True)

@@ -7,6 +7,7 @@ import pytest
 
 from diode_engine.cli import ExitCode
 from diode_engine.store import Store, query, write_dataset
+from tests.cli.conftest import make_timings
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def test_a_problem_that_there_is_not(store, run):
         run("data", "show", name).says(ExitCode.NOTHING, f"There is no problem {name} in")
 
 
-def test_a_key_of_which_too_little_is_given(store, run, tmp_path, make_timings):
+def test_a_key_of_which_too_little_is_given(store, run, tmp_path):
     write_dataset(make_timings(60), tmp_path / "more.json")
     assert run("data", "import", tmp_path / "more.json").code == 0
     run("data", "show", "a").says(ExitCode.FAILURE, "The keys of several problems begin with a: a")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 from urllib.parse import urlsplit
@@ -14,17 +13,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from diode_engine.store import Store
+from tests.postgresql_server import free_port
 
 pytest.importorskip("textual_serve")
 aiohttp = pytest.importorskip("aiohttp")  # which textual-serve brings
 pytestmark = pytest.mark.asyncio
 SECONDS = 60
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

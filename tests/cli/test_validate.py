@@ -7,6 +7,7 @@ import pytest
 from diode_engine.problems.splits import is_held_out_by_size, split
 from diode_engine.store import RunState, Store, dataset_key, read_dataset, write_dataset
 from diode_engine.training.trainable_rows import learnable
+from tests.cli.conftest import make_timings
 
 pytestmark = pytest.mark.usefixtures("nothing_shipped")
 
@@ -23,7 +24,7 @@ def test_of_a_file(run, dataset, model, tmp_path):
     assert not (tmp_path / "diode-home" / "diode.db").exists()
 
 
-def test_only_what_training_holds_out(run, model, tmp_path, make_timings):
+def test_only_what_training_holds_out(run, model, tmp_path):
     file = tmp_path / "many.json"
     write_dataset(make_timings(60), file)
     expected = sum(map(is_held_out_by_size, read_dataset(file).problems))
@@ -60,7 +61,7 @@ def test_on_the_problems_of_a_query(run, store, model):
     assert sorted(case["problem"]["M"] for case in some) == [m for m in sizes if m <= sizes[3]]
 
 
-def test_timings_of_the_models_gpu_and_triton(run, dataset, model, tmp_path, make_timings):
+def test_timings_of_the_models_gpu_and_triton(run, dataset, model, tmp_path):
     store, other, older = (tmp_path / n for n in ("a.db", "other.json", "older.json"))
     write_dataset(make_timings(3, name="Another GPU"), other)
     write_dataset(make_timings(4, triton="3.6.0"), older)
@@ -83,7 +84,7 @@ def test_timings_of_the_models_gpu_and_triton(run, dataset, model, tmp_path, mak
     ],
 )
 def test_what_a_model_has_seen_is_not_called_unseen(
-    run, model, tmp_path, make_timings, everything, warned, headline
+    run, model, tmp_path, everything, warned, headline
 ):
     file, manifest = tmp_path / "many.json", model / "manifest.json"
     write_dataset(make_timings(60), file)
@@ -128,7 +129,7 @@ def quick_fits(monkeypatch):
 
 
 @pytest.mark.usefixtures("quick_fits")
-def test_cross_validation_judges_models_made_for_it(run, tmp_path, make_timings, dataset):
+def test_cross_validation_judges_models_made_for_it(run, tmp_path, dataset):
     file, store = tmp_path / "many.json", tmp_path / "a.db"
     write_dataset(make_timings(90), file)
     run("data", "import", file, "--store", store)

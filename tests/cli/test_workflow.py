@@ -15,6 +15,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.problems.spaces import default_space
 from diode_engine.store import read_dataset, write_dataset
 from diode_engine.validation.solution import read_solution
+from tests.cli.conftest import make_timings
 
 STEPS = """
 store = "work.db"
@@ -44,7 +45,7 @@ def states(ran):
     return [line["state"] for line in ran.json_lines()]
 
 
-def test_steps_whose_inputs_did_not_change_are_skipped(run, file, tmp_path, make_timings):
+def test_steps_whose_inputs_did_not_change_are_skipped(run, file, tmp_path):
     assert states(run("workflow", file, "--plan")) == ["runs"] * 3
     first = run("workflow", file)
     assert (first.code, states(first)) == (0, ["done"] * 3)

@@ -27,11 +27,7 @@ from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import diode_engine
 from diode_engine.inductor import without_gpu

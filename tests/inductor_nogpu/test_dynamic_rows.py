@@ -19,15 +19,7 @@ from diode_engine.inductor.hook import dynamic_rows
 from diode_engine.inductor.lowering import branches
 from diode_engine.inductor.without_gpu import lower
 from tests.inductor_nogpu.conftest import MMA, WGMMA, empty, marked
-from tests.inductor_nogpu.test_one_order import (
-    INVARIANT,
-    LAYERS,
-    MODES,
-    B,
-    K,
-    N,
-    install,
-)
+from tests.inductor_nogpu.test_one_order import INVARIANT, LAYERS, MODES, B, K, N, install
 
 HINT = 300
 

@@ -22,12 +22,7 @@ from diode_engine import registry
 from diode_engine.choosing import chooser, policy
 from diode_engine.choosing.stats import Stats
 from diode_engine.core.candidate import Candidate
-from diode_engine.inductor.choosing import (
-    chosen_kernels,
-    product,
-    product_chooser,
-    search,
-)
+from diode_engine.inductor.choosing import chosen_kernels, product, product_chooser, search
 from diode_engine.inductor.choosing.compile_options import CompileOptions
 from diode_engine.inductor.choosing.current import current_chooser
 from diode_engine.inductor.hook.installation import INSTALLATION

@@ -69,11 +69,6 @@ def sums() -> Any:
     return (lambda a, b: a @ b + b @ a), (empty(256, 256),) * 2
 
 
-def with_activation() -> Any:
-    """A product with an activation that the program itself asks for."""
-    return PRODUCT_WITH_ACTIVATION, (empty(256), empty(256, 256), empty(256, 256))
-
-
 def convolved() -> bool:
     """Whether a convolution has become a product, as max-autotune has it."""
     return "extern_kernels.convolution(" not in searched(convolution(torch.bfloat16))
@@ -148,7 +143,9 @@ CASES = {
     "convert_1x1_conv_to_mm, predicted": Case(convolutions, "choose_outside_graph", convolved),
     "lowerings": Case(fast_autotune, "_chooser_for", lambda: program(mm, **FAST)),
     "lowerings, of an activation in a product": Case(
-        activations, "current_chooser", lambda: program(with_activation)
+        activations,
+        "current_chooser",
+        lambda: program(lambda: (PRODUCT_WITH_ACTIVATION, (empty(256), *[empty(256, 256)] * 2))),
     ),
     "tuned_mm_plus_mm": Case(fast_autotune, "_chooser_for", lambda: program(sums, **FAST)),
     "_tuned_grouped_mm_common": Case(grouped_products, "_find_product", groups, library_groups),

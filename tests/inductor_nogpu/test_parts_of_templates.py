@@ -6,10 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from diode_engine.inductor.torch_internals.templates import (
-    compiled_subgraph,
-    parts_of_choices,
-)
+from diode_engine.inductor.torch_internals.templates import compiled_subgraph, parts_of_choices
 
 MODULE = SimpleNamespace(call=print)
 

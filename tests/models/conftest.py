@@ -60,7 +60,7 @@ def table(problems: tuple[Problem, ...], candidates: tuple[Candidate, ...]) -> T
     return table_of(problems, candidates, us)
 
 
-def _network(seed: int = 0, residual: bool = True) -> Network:
+def network(seed: int = 0, residual: bool = True) -> Network:
     """A network with made-up weights."""
     rng = np.random.default_rng(seed)
     width = len(features.NAMES)
@@ -115,12 +115,6 @@ def cascade(x: np.ndarray) -> Cascade:
     return Cascade(first, teachers, sieve=first)
 
 
-@pytest.fixture(scope="session")
-def network() -> Callable[..., Network]:
-    """Makes networks with made-up weights."""
-    return _network
-
-
 Save = Callable[..., Artifact]
 
 
@@ -151,7 +145,7 @@ def save(tmp_path: Path, table: TimingTable) -> Save:
         }  # fmt: skip
         manifest = Manifest(**fields)  # type: ignore[arg-type]
         return save_artifact(
-            folder or tmp_path / "model", manifest, members or (_network(),), confidence
+            folder or tmp_path / "model", manifest, members or (network(),), confidence
         )
 
     return _save

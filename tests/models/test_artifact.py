@@ -37,6 +37,7 @@ from diode_engine.models.network import Network
 from diode_engine.models.predictor import Predictor
 from diode_engine.models.protocol import prediction_of
 from diode_engine.models.tensors import Tensors
+from tests.models.conftest import network
 from tests.samples import tile, weighing
 
 
@@ -65,7 +66,7 @@ def replace_weights(folder: Path, data: bytes) -> None:
     edit(folder, vouch)
 
 
-def test_a_round_trip_predicts_the_same_bits(save, network, trees, table, tmp_path):
+def test_a_round_trip_predicts_the_same_bits(save, trees, table, tmp_path):
     members = (network(1), network(2, residual=False), trees)
     saved = save(tmp_path / "m", members, metrics={"rmse": 0.1}, torch=("2.11.0",), notes="ü")
     loaded = load_artifact(tmp_path / "m")
@@ -78,7 +79,7 @@ def test_a_round_trip_predicts_the_same_bits(save, network, trees, table, tmp_pa
     assert not list(tmp_path.glob(".unfinished*"))
 
 
-def test_the_identity_is_that_of_the_predictions(save, network, tmp_path):
+def test_the_identity_is_that_of_the_predictions(save, tmp_path):
     one = save(tmp_path / "a").manifest
     other_name = save(tmp_path / "b", name="other", notes="another").manifest
     other_weights = save(tmp_path / "c", (network(5),)).manifest
@@ -86,7 +87,7 @@ def test_the_identity_is_that_of_the_predictions(save, network, tmp_path):
     assert one.identity != other_weights.identity
 
 
-def test_saving_does_not_write_over_a_model(save, network, tmp_path):
+def test_saving_does_not_write_over_a_model(save, tmp_path):
     save(tmp_path / "m")
     before = (tmp_path / "m" / "manifest.json").read_bytes()
     with pytest.raises(ModelError, match="exists already"):
@@ -229,7 +230,7 @@ WIDTH = len(features.NAMES)
         ({"scale": np.full(WIDTH, 3e38, np.float32)}, "so large that it predicts no times"),
     ],
 )
-def test_a_hostile_network_is_refused(model, network, data, sentence):
+def test_a_hostile_network_is_refused(model, data, sentence):
     if isinstance(data, dict):
         tensors = {**load_tensors(network().to_bytes()), **data}
         data = save_tensors({k: v for k, v in tensors.items() if v is not None})
@@ -251,7 +252,7 @@ def test_a_hostile_network_is_refused(model, network, data, sentence):
         [1, 2],
     ],
 )
-def test_a_header_that_does_not_describe_the_tensors_is_refused(network, changed):
+def test_a_header_that_does_not_describe_the_tensors_is_refused(changed):
     data = network().to_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
@@ -271,7 +272,7 @@ def test_a_shape_that_no_array_can_have_is_refused(shape):
         tensors.take("a", None, None)
 
 
-def test_a_header_may_hold_metadata(network):
+def test_a_header_may_hold_metadata():
     tensors = load_tensors(network().to_bytes())
     again = Network.from_bytes(save_tensors(tensors, {"made": "by hand"}))
     assert again.to_bytes() == network().to_bytes()
@@ -352,7 +353,7 @@ def test_what_is_not_finite_is_no_prediction(save, table, log_us):
     deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.data())
-def test_changed_bytes_give_a_model_or_a_sentence(trees, network, table, data):
+def test_changed_bytes_give_a_model_or_a_sentence(trees, table, data):
     """Whatever bytes change, loading raises ModelError, or what is loaded can be asked."""
     kind = data.draw(st.sampled_from([trees, network()]))
     raw = bytearray(kind.to_bytes())
@@ -496,7 +497,7 @@ def test_of_many_loads_a_thread_only_timings_of_such_kernels_tell(
     assert sorted(ranked) == np.flatnonzero(known).tolist()
 
 
-def test_a_network_is_evaluated_as_written(network, table):
+def test_a_network_is_evaluated_as_written(table):
     model = network(3)
     x = Examples.make(table, H200).x[:50].astype(np.float64)
     h = (np.clip(x, model.low, model.high) - model.mean) * model.scale

@@ -20,7 +20,7 @@ from diode_engine.models.fit_distilled import fit_cascade, join_teacher
 from diode_engine.models.fit_network import NetworkSettings
 from diode_engine.models.fitting import Examples
 from diode_engine.models.predictor import Predictor
-from tests.models.conftest import network_on
+from tests.models.conftest import network, network_on
 from tests.samples import tile
 
 TILES = [
@@ -103,7 +103,7 @@ def test_a_file_with_too_much_in_it_is_refused(x, cascade):
         Cascade.from_bytes(cascade.first.to_bytes())
 
 
-def test_what_has_no_form_in_whole_numbers_is_left_to_the_first_network(x, cascade, network):
+def test_what_has_no_form_in_whole_numbers_is_left_to_the_first_network(x, cascade):
     examples = Examples(x, cascade.predict(x), np.repeat(np.arange(len(x) // 8 + 1), 8)[: len(x)])
     teacher = (cascade, network_on(x, 3), network(1, residual=False))
     found = join_teacher(cascade.first, teacher, examples)

@@ -14,6 +14,7 @@ from diode_engine.models.confidence import INPUTS, MAX_K, Confidence, distance, 
 from diode_engine.models.fit_confidence import MIN_CASES, Unseen, fit_confidence
 from diode_engine.models.neighbours import distances, nearest, places
 from diode_engine.models.predictor import Predictor
+from tests.models.conftest import network
 
 PROBLEM = Problem.make("mm", 64, 128, 256, "bfloat16")
 NO_LIBRARY = np.zeros(40, np.bool_)
@@ -150,7 +151,7 @@ def test_the_smallest_k_that_is_sure_enough():
     assert (unsure.confidence, unsure.count_to_reach(0.9)) == (None, None)
 
 
-def test_a_model_keeps_it(save, network, fitted, candidates, tmp_path):
+def test_a_model_keeps_it(save, fitted, candidates, tmp_path):
     members = (network(1), network(2), network(3))
     plain = save(tmp_path / "plain", members)
     sure = save(tmp_path / "sure", members, confidence=fitted)
@@ -181,7 +182,7 @@ def test_a_model_keeps_it(save, network, fitted, candidates, tmp_path):
         load_artifact(tmp_path / "sure")
 
 
-def test_bytes_that_are_no_confidence_are_refused(fitted, network):
+def test_bytes_that_are_no_confidence_are_refused(fitted):
     again = Confidence.from_bytes(fitted.to_bytes())
     assert again.to_bytes() == fitted.to_bytes()
     for data in (b"", fitted.to_bytes()[:-1], network().to_bytes()):

@@ -22,7 +22,7 @@ from diode_engine.models.coverage import Coverage, kernel
 from diode_engine.models.distilled import EXACT, LEVELS, DistilledNetwork, Layer
 from diode_engine.models.predictor import SHORTLIST, Predictor
 from diode_engine.models.protocol import TimingModel
-from tests.models.conftest import HIDDEN, network_on
+from tests.models.conftest import HIDDEN, network, network_on
 from tests.samples import tile
 
 
@@ -69,7 +69,7 @@ def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_its_space(x, model, tab
 
 
 @pytest.mark.parametrize("kind", ["distilled", "network"])
-def test_of_many_candidates_the_likely_ones_are_ranked(kind, network, distilled, save, tmp_path):
+def test_of_many_candidates_the_likely_ones_are_ranked(kind, distilled, save, tmp_path):
     tiles = [
         tile(m, n, k, s, w)
         for m, n, k in itertools.product((16, 32, 64, 128, 256), repeat=3)

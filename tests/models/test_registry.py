@@ -11,7 +11,7 @@ from diode_engine import paths, registry
 from diode_engine.core.hardware import H200
 from diode_engine.errors import ModelError, NoSuchModelError, RegistryError
 from diode_engine.registry import choice, versions
-from tests.models.conftest import ship_default, taken_on
+from tests.models.conftest import network, ship_default, taken_on
 
 pytestmark = pytest.mark.usefixtures("shipped")
 
@@ -210,7 +210,7 @@ def test_what_is_no_name_is_no_model(ship, name):
         registry.resolve(name)
 
 
-def test_two_models_of_one_number_are_ambiguous(ship, save, network):
+def test_two_models_of_one_number_are_ambiguous(ship, save):
     """Diode ships later what a user has registered: nothing, if it is the same model."""
     for members, ambiguous in ((), False), ((network(9),), True):
         mine = paths.data_dir() / "models" / "nvidia-h200" / "gemm" / "1"

@@ -64,8 +64,3 @@ def wait_for_end(process):
     finally:
         os.close(descriptor)
     assert ready
-
-
-@pytest.fixture(name="wait_for_end")
-def _wait_for_end():
-    return wait_for_end

@@ -11,6 +11,7 @@ from diode_engine.runs.job import VARIABLE, Job
 from diode_engine.runs.process import current_process
 from diode_engine.store import RunState, bulk, soundness, staging, write_dataset
 from diode_engine.store.staging import unfinished_imports
+from tests.runs.conftest import wait_for_end
 from tests.training.conftest import make_timings
 
 
@@ -30,7 +31,7 @@ def _awaited(store, monkeypatch):
     return run
 
 
-def test_in_a_process_of_its_own(store, file, wait_for_end):
+def test_in_a_process_of_its_own(store, file):
     started = start_import(store, (file,))
     assert (started.kind, started.state) == ("import", RunState.QUEUED)
     wait_for_end(store.run(started.id).process)

@@ -13,6 +13,7 @@ from diode_engine.runs import cancel, command_line, follow, look, repeat, resume
 from diode_engine.runs.cancelling import ASKED_SECONDS
 from diode_engine.runs.process import find_process, is_alive, kill
 from diode_engine.store import RunState
+from tests.runs.conftest import wait_for_end
 
 PYTHON = sys.executable  # which the fixture job replaces
 
@@ -38,7 +39,7 @@ def test_options_become_words():
         command_line("fly", {}, Path("s.db"))
 
 
-def test_a_run_is_a_process_of_its_own(store, job, wait_for_end):
+def test_a_run_is_a_process_of_its_own(store, job):
     run = begun(store, job, {"gpu": [0]})
     assert run.state is RunState.RUNNING
     assert run.command == ("diode-engine", "collect", "--gpu=0", f"--store={store.location}")
@@ -55,7 +56,7 @@ def test_a_run_is_a_process_of_its_own(store, job, wait_for_end):
     assert look(store, run.id).state is RunState.DONE
 
 
-def test_it_outlives_who_started_it(store, job, tmp_path, wait_for_end):
+def test_it_outlives_who_started_it(store, job, tmp_path):
     program = (
         "import sys\n"
         "from diode_engine.runs import launch\n"
@@ -79,7 +80,7 @@ def test_it_outlives_who_started_it(store, job, tmp_path, wait_for_end):
     assert look(store, run).state is RunState.DONE
 
 
-def test_following_ends_with_the_last_word_of_the_log(store, job, wait_for_end):
+def test_following_ends_with_the_last_word_of_the_log(store, job):
     run = begun(store, job)
     ticks = follow(store, run.id, sleep=lambda _: wait_for_end(run.process))
     do(job, "say")
@@ -90,7 +91,7 @@ def test_following_ends_with_the_last_word_of_the_log(store, job, wait_for_end):
     assert (last.status.state, last.log) == (RunState.DONE, "the last word\n")
 
 
-def test_following_waits_for_a_process_that_has_its_last_word_to_say(store, job, wait_for_end):
+def test_following_waits_for_a_process_that_has_its_last_word_to_say(store, job):
     run = begun(store, job)
     store.finish_run(run.id, "done")
     sleeps = []
@@ -127,7 +128,7 @@ class Slow:
         return cancel(store, run, tell=self.tell, clock=lambda: self.now, sleep=self.sleep)
 
 
-def test_cancelling_first_asks_the_run_to_stop(store, job, wait_for_end):
+def test_cancelling_first_asks_the_run_to_stop(store, job):
     run = begun(store, job)
 
     def end():
@@ -142,7 +143,7 @@ def test_cancelling_first_asks_the_run_to_stop(store, job, wait_for_end):
         cancel(store, run.id)
 
 
-def test_cancelling_then_sends_sigterm(store, job, wait_for_end):
+def test_cancelling_then_sends_sigterm(store, job):
     run = begun(store, job)
     slow = Slow("terminated", lambda: wait_for_end(run.process))
     assert slow.cancel(store, run.id).state is RunState.CANCELLED
@@ -150,7 +151,7 @@ def test_cancelling_then_sends_sigterm(store, job, wait_for_end):
     assert "last word" in Path(run.log).read_text()  # it came to its end in order
 
 
-def test_cancelling_at_last_kills_the_run_and_all_that_it_started(store, job, wait_for_end):
+def test_cancelling_at_last_kills_the_run_and_all_that_it_started(store, job):
     run = begun(store, job)
     do(job, "deaf")
     job.tell("child")
@@ -171,7 +172,7 @@ def test_a_run_that_is_not_a_command_here_is_only_asked(store):
     assert slow.told == [f"Run {run} was asked to stop ..."]
 
 
-def test_a_killed_run_is_dead_and_goes_on_as_another(store, job, wait_for_end):
+def test_a_killed_run_is_dead_and_goes_on_as_another(store, job):
     run = begun(store, job, {"budget": 8})
     kill(run.process)
     wait_for_end(run.process)
@@ -230,7 +231,7 @@ def test_a_run_of_each_command_is_done_once_more(store, monkeypatch, tmp_path, w
     assert repeat(store, run).command == tuple(command)
 
 
-def test_what_has_ended_can_be_done_once_more(store, job, wait_for_end):
+def test_what_has_ended_can_be_done_once_more(store, job):
     run = begun(store, job, {"gpu": [0]})
     with pytest.raises(RunError, match="running; cancel it first"):
         repeat(store, run.id)
@@ -261,7 +262,7 @@ def test_a_process_that_cannot_be_started_is_a_failed_run(store, monkeypatch, tm
         ("train", {"family": "trees"}, "There are no timings to learn from"),  # its run begins
     ],
 )
-def test_a_command_that_fails_is_a_failed_run(store, wait_for_end, kind, spec, message):
+def test_a_command_that_fails_is_a_failed_run(store, kind, spec, message):
     run = start(store, kind, spec)
     wait_for_end(run.process)
     (ended,) = store.runs()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from diode_engine.runs import process as processes
 from diode_engine.runs.process import current_process, find_process, is_alive, kill, terminate
+from tests.runs.conftest import wait_for_end
 
 WAITS = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -46,7 +47,7 @@ def test_no_signal_reaches_a_later_process_with_the_pid():
         assert child.wait() == 0
 
 
-def test_killing_takes_the_children_in_other_sessions(wait_for_end):
+def test_killing_takes_the_children_in_other_sessions():
     program = (
         "import subprocess, sys\n"
         f"subprocess.Popen({WAITS!r}, stdin=subprocess.PIPE, start_new_session=True)\n"

@@ -29,11 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def tries(request: pytest.FixtureRequest) -> Callable[..., int]:
     """How often to try, of what is usual when it should be quick and when in full."""
     asked = str(request.config.getoption("--tries", "quick"))
-
-    def _tries(*, quick: int, full: int) -> int:
-        return {"quick": quick, "full": full}.get(asked) or int(asked)
-
-    return _tries
+    return lambda *, quick, full: {"quick": quick, "full": full}.get(asked) or int(asked)
 
 
 @pytest.fixture

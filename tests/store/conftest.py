@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,16 +104,6 @@ def load_migration(name: str) -> SimpleNamespace:
     return SimpleNamespace(
         **runpy.run_path(str(migrations.migrations_folder() / "versions" / f"{name}.py"))
     )
-
-
-@pytest.fixture(name="make_table", scope="session")
-def _make_table() -> Callable[..., TimingTable]:
-    return make_table
-
-
-@pytest.fixture(name="as_rows")
-def _as_rows() -> Callable[[TimingTable], list[tuple[object, ...]]]:
-    return as_rows
 
 
 @pytest.fixture

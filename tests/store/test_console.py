@@ -93,11 +93,16 @@ def contents(at: str | Path) -> object:
     return ask(at, counted).rows
 
 
-def ask_the_database_itself(at: str | Path, statement: str) -> object:
-    return backend_of(location_of(at)).answer(statement, rows=5, seconds=10, shorten=tuple)
-
-
-@pytest.mark.parametrize("ask_it", [ask, ask_the_database_itself])
+@pytest.mark.parametrize(
+    "ask_it",
+    [
+        ask,
+        lambda at, statement: backend_of(location_of(at)).answer(
+            statement, rows=5, seconds=10, shorten=tuple
+        ),
+    ],
+    ids=["ask", "the database itself"],
+)
 def test_what_is_no_query_is_refused_and_changes_nothing(at, tmp_path, monkeypatch, ask_it):
     monkeypatch.chdir(tmp_path)
     before = contents(at)

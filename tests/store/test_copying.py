@@ -21,6 +21,7 @@ from diode_engine.errors import StoreError
 from diode_engine.location import Location, location_of
 from diode_engine.runs.process import current_process
 from diode_engine.store import Store, bulk, maintenance, schema, soundness
+from tests.store.conftest import make_table
 
 
 def fill(where: Location, make_table: Callable[..., TimingTable]) -> None:
@@ -56,7 +57,7 @@ def everything(where: Location) -> dict[str, list[tuple[object, ...]]]:
 
 
 @pytest.mark.parametrize("first", ["file", "server"])
-def test_a_store_goes_there_and_back_without_a_difference(first, database, tmp_path, make_table):
+def test_a_store_goes_there_and_back_without_a_difference(first, database, tmp_path):
     file, server = tmp_path / "here.db", location_of(database)
     source, target = (file, server) if first == "file" else (server, file)
     fill(source, make_table)
@@ -77,7 +78,7 @@ def test_a_store_goes_there_and_back_without_a_difference(first, database, tmp_p
         assert store.add(run, make_table(4, 12)) == 48
 
 
-def test_a_damaged_store_is_not_copied(database, tmp_path, make_table):
+def test_a_damaged_store_is_not_copied(database, tmp_path):
     file = tmp_path / "here.db"
     fill(file, make_table)
     with closing(sqlite3.connect(file)) as connection, connection:
@@ -89,7 +90,7 @@ def test_a_damaged_store_is_not_copied(database, tmp_path, make_table):
 
 
 @pytest.mark.parametrize("what", ["a time", "a row"])
-def test_a_copy_that_differs_is_no_copy(what, database, tmp_path, make_table, monkeypatch):
+def test_a_copy_that_differs_is_no_copy(what, database, tmp_path, monkeypatch):
     file = tmp_path / "here.db"
     fill(file, make_table)
     insert = bulk.insert_timings
@@ -106,9 +107,7 @@ def test_a_copy_that_differs_is_no_copy(what, database, tmp_path, make_table, mo
 
 
 @pytest.mark.parametrize("to", ["file", "server"])
-def test_a_copy_that_is_killed_leaves_no_part_and_can_be_made_again(
-    to, database, tmp_path, make_table
-):
+def test_a_copy_that_is_killed_leaves_no_part_and_can_be_made_again(to, database, tmp_path):
     file = tmp_path / "here.db"
     target = tmp_path / "copy.db" if to == "file" else location_of(database)
     fill(file, make_table)
@@ -131,7 +130,7 @@ def test_a_copy_that_is_killed_leaves_no_part_and_can_be_made_again(
     assert repr(everything(target)) == repr(everything(file))
 
 
-def test_a_large_store_is_copied_in_pieces(database, tmp_path, make_table, monkeypatch):
+def test_a_large_store_is_copied_in_pieces(database, tmp_path, monkeypatch):
     monkeypatch.setattr(bulk, "_AT_ONCE", 7)
     monkeypatch.setattr(maintenance, "_AT_ONCE", 3)
     file, server = tmp_path / "here.db", location_of(database)

@@ -21,6 +21,7 @@ from diode_engine.store import Store, migrations, schema, soundness
 from diode_engine.store.backends import backend_of, sqlite, sqlite_connection
 from diode_engine.store.backends.backend import Backend
 from diode_engine.store.schema import HEAD
+from tests.store.conftest import as_rows, make_table
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def _migrated(monkeypatch):
 
 
 @pytest.fixture
-def path(tmp_path, make_table):
+def path(tmp_path):
     """A closed store with one run and its timings."""
     where = tmp_path / "diode.db"
     with Store.open(where) as store:
@@ -108,7 +109,7 @@ def unwritable(monkeypatch):
 
 
 @pytest.mark.usefixtures("unwritable")
-def test_it_reads_what_the_owner_writes_and_goes_on_reading(path, make_table, as_rows):
+def test_it_reads_what_the_owner_writes_and_goes_on_reading(path):
     with Store.open(path, read_only=True) as reader:
         there = as_rows(reader.read())
         for first in (100, 2000, 3000):  # enough for the file to become another one
@@ -122,7 +123,7 @@ def test_it_reads_what_the_owner_writes_and_goes_on_reading(path, make_table, as
 
 
 @pytest.mark.usefixtures("unwritable")
-def test_what_it_reads_while_the_owner_writes_it_does_not_believe(path, make_table):
+def test_what_it_reads_while_the_owner_writes_it_does_not_believe(path):
     with Store.open(path, read_only=True) as reader:
 
         def half(fails: Exception | None) -> None:
@@ -147,7 +148,7 @@ def test_what_it_reads_while_the_owner_writes_it_does_not_believe(path, make_tab
 
 
 @pytest.mark.usefixtures("unwritable")
-def test_a_wal_that_goes_just_when_it_is_opened(path, monkeypatch, make_table):
+def test_a_wal_that_goes_just_when_it_is_opened(path, monkeypatch):
     """The owner closes the store between a reader's look for the WAL and its opening it."""
     owner = Store.open(path)
     owner.add(1, make_table(first=50))
@@ -180,7 +181,7 @@ def half_written(path: Path) -> None:
     assert path.with_name("diode.db-journal").stat().st_size > 0
 
 
-def test_a_reader_undoes_what_a_killed_process_began(path, make_table, as_rows):
+def test_a_reader_undoes_what_a_killed_process_began(path):
     half_written(path)
     with Store.open(path, read_only=True) as store:
         assert as_rows(store.read()) == as_rows(make_table())
@@ -188,7 +189,7 @@ def test_a_reader_undoes_what_a_killed_process_began(path, make_table, as_rows):
 
 
 @pytest.mark.usefixtures("unwritable")
-def test_a_reader_without_rights_does_not_read_what_a_killed_process_began(path, make_table):
+def test_a_reader_without_rights_does_not_read_what_a_killed_process_began(path):
     half_written(path)
     with pytest.raises(StoreError, match="left half written by a process that ended too soon"):
         Store.open(path, read_only=True)
@@ -219,7 +220,7 @@ with Store.open(path, read_only=True) as store:
 """
 
 
-def test_another_user_reads_what_the_owner_writes(tmp_path, make_table):
+def test_another_user_reads_what_the_owner_writes(tmp_path):
     """With the rights of the system, not with pretended ones."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "diode.db"
@@ -302,9 +303,7 @@ _REBUILD = """
 """
 
 
-def test_a_migration_makes_a_backup_first_and_loses_no_rows(
-    path, next_migration, make_table, as_rows
-):
+def test_a_migration_makes_a_backup_first_and_loses_no_rows(path, next_migration):
     next_migration(_REBUILD)
     with pytest.raises(StoreError, match="open it once for writing"):
         Store.open(path, read_only=True)
@@ -430,7 +429,7 @@ def test_a_store_that_goes_and_comes_back(path):
 # The write-ahead log, which does not stay on the disk, also while others have the store open
 
 
-def test_a_large_log_goes_when_its_writer_does(tmp_path, monkeypatch, make_table):
+def test_a_large_log_goes_when_its_writer_does(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite, "LARGE_WAL", 50_000)
     path = tmp_path / "diode.db"
     log = tmp_path / "diode.db-wal"
@@ -444,7 +443,7 @@ def test_a_large_log_goes_when_its_writer_does(tmp_path, monkeypatch, make_table
         assert watched.stats().problems == 60
 
 
-def test_a_reader_in_a_transaction_holds_nobody_up_for_long(tmp_path, monkeypatch, make_table):
+def test_a_reader_in_a_transaction_holds_nobody_up_for_long(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite, "LARGE_WAL", 50_000)
     monkeypatch.setattr(sqlite, "_WAL_SECONDS", 0.01)
     path = tmp_path / "diode.db"

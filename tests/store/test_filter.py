@@ -18,7 +18,7 @@ from diode_engine.store import Store, schema
 from diode_engine.store.fields import PROBLEMS, RUNS
 from diode_engine.store.query import problems
 from diode_engine.store.run_query import runs
-from tests.store.conftest import ENVIRONMENT
+from tests.store.conftest import ENVIRONMENT, make_table
 
 _SIZES = (1, 7, 64, 96, 512, 4096, 11008)
 
@@ -210,7 +210,7 @@ def test_what_is_suggested_is_understood():
 
 
 @pytest.fixture
-def runs_there(place, make_table):
+def runs_there(place):
     """1: a collection of 3 problems, 2: a training with tags and a note, 3: an import of 60."""
     with Store.open(place) as opened:
         opened.add(opened.start_run("collect", {"seed": 7}), make_table())

@@ -14,7 +14,7 @@ from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.store import dataset_key, export_dataset, import_dataset, write_dataset
 from diode_engine.store.datasets.format import SUFFIXES
-from tests.store.conftest import one_product
+from tests.store.conftest import as_rows, make_table, one_product
 
 
 def shuffled(table: TimingTable) -> TimingTable:
@@ -30,7 +30,7 @@ def shuffled(table: TimingTable) -> TimingTable:
     ).take(rng.permutation(len(table)))
 
 
-def test_the_key_of_a_dataset_is_that_of_its_rows_in_any_order(make_table):
+def test_the_key_of_a_dataset_is_that_of_its_rows_in_any_order():
     table = make_table()
     assert dataset_key(shuffled(table)) == dataset_key(table)
     changed = table.median_us.copy()
@@ -46,9 +46,7 @@ def test_the_key_of_a_dataset_is_that_of_its_rows_in_any_order(make_table):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_export_of_everything_adds_nothing_when_it_is_imported(
-    store, tmp_path, make_table, suffix
-):
+def test_an_export_of_everything_adds_nothing_when_it_is_imported(store, tmp_path, suffix):
     store.add(store.start_run("collect", {}), make_table(3, 5))
     later = store.start_run("collect", {})
     store.add(later, shuffled(make_table(3, 5, first=1)))
@@ -60,7 +58,7 @@ def test_an_export_of_everything_adds_nothing_when_it_is_imported(
     assert len(store.read()) == 30
 
 
-def test_of_a_file_only_what_is_new_is_imported(store, tmp_path, make_table, as_rows):
+def test_of_a_file_only_what_is_new_is_imported(store, tmp_path):
     store.add(store.start_run("collect", {}), make_table(2, 5))
     more = make_table(4, 5)  # begins with other times of the same two problems
     both = TimingTable.joined([make_table(2, 5), more])

@@ -16,10 +16,11 @@ from diode_engine.store import (
 )
 from diode_engine.store.datasets.format import SUFFIXES
 from diode_engine.store.datasets.key import dataset_key
+from tests.store.conftest import as_rows, make_table
 
 
 @pytest.fixture
-def table(make_table):
+def table():
     """Three problems, five candidates; of every second row the kernel is known, and every fourth
     of the second problem's kernels spills."""
     made = make_table(3, 5)
@@ -30,7 +31,7 @@ def table(make_table):
     return replace(made, kernel=kernel)
 
 
-def test_facts_come_out_as_they_went_in(store, table, as_rows):
+def test_facts_come_out_as_they_went_in(store, table):
     run = store.start_run("collect", {})
     store.add(run, table)
     store.add(run, table.take(table.problem == 0))  # a repeat: the kernels stay
@@ -40,13 +41,13 @@ def test_facts_come_out_as_they_went_in(store, table, as_rows):
     assert sorted(as_rows(found), key=str) == sorted(expected, key=str)
 
 
-def test_a_store_without_facts_reads_as_before(store, make_table):
+def test_a_store_without_facts_reads_as_before(store):
     store.add(store.start_run("collect", {}), make_table(2, 3))
     assert store.read(kernels=True).kernel is None
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_carries_them(suffix, table, tmp_path, as_rows):
+def test_a_file_carries_them(suffix, table, tmp_path):
     with Store.open(tmp_path / "a.db") as store:
         store.add(store.start_run("collect", {}), table)
         export_dataset(store, tmp_path / f"a{suffix}")
@@ -58,7 +59,7 @@ def test_a_file_carries_them(suffix, table, tmp_path, as_rows):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".packed.zst"])
-def test_a_file_without_facts_has_no_column_for_them(suffix, make_table, tmp_path):
+def test_a_file_without_facts_has_no_column_for_them(suffix, tmp_path):
     path = tmp_path / f"a{suffix}"
     write_dataset(make_table(2, 3), path)
     data = path.read_bytes()
@@ -68,7 +69,7 @@ def test_a_file_without_facts_has_no_column_for_them(suffix, make_table, tmp_pat
     assert read_dataset(path).kernel is None
 
 
-def test_the_key_of_timings_without_facts_is_as_it_was(make_table, table):
+def test_the_key_of_timings_without_facts_is_as_it_was(table):
     plain = make_table(3, 5)
     assert dataset_key(plain) == dataset_key(replace(table, kernel=None))
     assert dataset_key(plain) != dataset_key(table)

@@ -11,9 +11,10 @@ from diode_engine.errors import StoreError, StoreMissingError
 from diode_engine.location import location_of
 from diode_engine.store import Store, schema
 from diode_engine.store.backends import backend_of
+from tests.store.conftest import as_rows, make_table
 
 
-def test_reading_only_neither_writes_nor_makes(place, database, tmp_path, make_table, as_rows):
+def test_reading_only_neither_writes_nor_makes(place, database, tmp_path):
     missing = tmp_path / "missing.db" if isinstance(place, Path) else database
     with pytest.raises(StoreMissingError, match=r"There is no store .*collect timings"):
         Store.open(missing, read_only=True)
@@ -37,7 +38,7 @@ def test_reading_only_neither_writes_nor_makes(place, database, tmp_path, make_t
             connection.execute(sa.delete(schema.timings))
 
 
-def test_a_read_sees_one_moment_and_holds_nobody_up(place, make_table):
+def test_a_read_sees_one_moment_and_holds_nobody_up(place):
     count = sa.select(sa.func.count()).select_from(schema.timings)
     with Store.open(place) as writer, Store.open(place, read_only=True) as reader:
         run = writer.start_run("collect", {})

@@ -13,7 +13,7 @@ from diode_engine.errors import QueryError
 from diode_engine.store import Store, query
 from diode_engine.store.problem_counts import space_map, statistics
 from diode_engine.store.run_query import RunContents, known_values, run_contents, runs
-from tests.store.conftest import ELSEWHERE, ENVIRONMENT
+from tests.store.conftest import ELSEWHERE, ENVIRONMENT, make_table
 
 _ATEN, _FAST, _SLOW = (
     Candidate.make("aten::mm"),
@@ -100,7 +100,7 @@ def test_pages_hold_each_row_once(store, sort, descending):
         assert whole[-1] == (6, "NVIDI")
 
 
-def test_a_page_has_its_limit(place, make_table):
+def test_a_page_has_its_limit(place):
     with Store.open(place) as store:
         store.add(store.start_run("collect", {}), make_table(510, 1))
         assert len(query.problems(store, limit=10_000)) == query.MAX_ROWS
@@ -120,7 +120,7 @@ def test_candidates_are_ranked_by_the_median_of_their_timings(store):
     assert query.candidates(store, 99, 1) == []
 
 
-def test_the_first_candidate_is_the_best_of_the_page_of_problems(place, make_table):
+def test_the_first_candidate_is_the_best_of_the_page_of_problems(place):
     with Store.open(place) as store:
         store.add(store.start_run("collect", {}), make_table(20, 12))
         store.add(store.start_run("collect", {}), make_table(15, 12))

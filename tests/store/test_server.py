@@ -21,6 +21,7 @@ from diode_engine.errors import (
 from diode_engine.location import ServerUrl, location_of
 from diode_engine.store import Store, schema, soundness
 from diode_engine.store.backends import backend_of, postgresql
+from tests.store.conftest import as_rows, make_table
 
 
 def name_of(database: str) -> str:
@@ -74,7 +75,7 @@ def test_another_programs_database_is_refused_and_left_alone(database, execute):
     assert tables == [("alembic_version",)]
 
 
-def test_a_schema_of_its_own_in_another_programs_database(database, execute, make_table):
+def test_a_schema_of_its_own_in_another_programs_database(database, execute):
     execute("CREATE TABLE theirs (a int)")
     execute("CREATE SCHEMA ours")
     with Store.open(f"{database}?options=-csearch_path%3Dours") as store:
@@ -83,7 +84,7 @@ def test_a_schema_of_its_own_in_another_programs_database(database, execute, mak
     assert soundness.check(store.location).problems == ()
 
 
-def test_a_store_of_an_earlier_schema_loses_nothing(database, execute, make_table, as_rows):
+def test_a_store_of_an_earlier_schema_loses_nothing(database, execute):
     with Store.open(database) as store:
         store.add(store.start_run("collect", {}), make_table())
     execute('ALTER TABLE runs DROP COLUMN "user"')
@@ -125,7 +126,7 @@ def role(postgres, database):
     postgres.execute(f"DROP ROLE {name}")
 
 
-def test_a_role_that_may_only_read(role, database, execute, make_table):
+def test_a_role_that_may_only_read(role, database, execute):
     name, url = role
     with pytest.raises(StoreError, match=r"This role may not do that .*permission denied"):
         Store.open(url)
@@ -185,7 +186,7 @@ def test_a_server_that_is_not_there(postgres):
     assert str(caught.value).count("127.0.0.1") == 1  # it says it once
 
 
-def test_a_connection_that_is_lost_is_told_and_made_anew(database, execute, make_table):
+def test_a_connection_that_is_lost_is_told_and_made_anew(database, execute):
     with Store.open(database) as store:
         run = store.start_run("collect", {})
 
@@ -219,7 +220,7 @@ def test_who_waits_too_long_is_told(database):
             pass
 
 
-def test_a_heartbeat_does_not_wait_for_an_ingest(database, make_table):
+def test_a_heartbeat_does_not_wait_for_an_ingest(database):
     with Store.open(database) as first, Store.open(database) as second:
         run, other = first.start_run("collect", {}), first.start_run("collect", {})
         with first.writes(in_turn=True):

@@ -30,7 +30,7 @@ from diode_engine.store import (
     soundness,
 )
 from tests.postgresql_server import PostgresServer
-from tests.store.conftest import load_migration, one_product
+from tests.store.conftest import load_migration, make_table, one_product
 
 
 def fill(where: str | Path, make_table: Callable[..., TimingTable]) -> None:
@@ -45,14 +45,14 @@ def fill(where: str | Path, make_table: Callable[..., TimingTable]) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, make_table):
+def made(tmp_path_factory):
     where = tmp_path_factory.mktemp("made") / "diode.db"
     fill(where, make_table)
     return where
 
 
 @pytest.fixture(scope="module")
-def made_on_server(postgres_server, make_table):
+def made_on_server(postgres_server):
     """The name of the database that has the same."""
     postgres_server.execute("CREATE DATABASE made")
     url = postgres_server.url("made").replace("@", f":{postgres_server.password}@")
@@ -216,7 +216,7 @@ def test_whatever_is_asked_of_a_damaged_store_is_answered_or_refused(
     assert "export" in refused  # whatever is damaged
 
 
-def test_a_checksum_follows_from_the_timings_alone(tmp_path, make_table):
+def test_a_checksum_follows_from_the_timings_alone(tmp_path):
     """Written at once or in pieces, and by the migration, it is the same."""
     table = make_table(4, 10)
     sums = []

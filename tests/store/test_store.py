@@ -20,12 +20,12 @@ from diode_engine.core.timing import Failure, Timing
 from diode_engine.errors import StoreError
 from diode_engine.store import RunState, Store, soundness
 from tests.samples import timing_at
-from tests.store.conftest import ELSEWHERE, one_product
+from tests.store.conftest import ELSEWHERE, as_rows, make_table, one_product
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_timings_come_back_exactly(store, make_table, as_rows):
+def test_timings_come_back_exactly(store):
     table = make_table()
     assert store.add(store.start_run("collect", {}), table) == len(table)
     back = store.read()
@@ -34,7 +34,7 @@ def test_timings_come_back_exactly(store, make_table, as_rows):
     assert back.min_us.tobytes() == table.min_us.tobytes()
 
 
-def test_rows_are_read_by_problem_then_candidate(store, make_table, as_rows):
+def test_rows_are_read_by_problem_then_candidate(store):
     table = make_table()
     shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
     run = store.start_run("collect", {})
@@ -68,7 +68,7 @@ def test_records_that_python_calls_equal_stay_apart(store):
     assert kinds == [bool, int, float]
 
 
-def test_read_selects_by_hardware_run_and_success(store, make_table, as_rows):
+def test_read_selects_by_hardware_run_and_success(store):
     table = make_table()
     elsewhere = replace(table, environments=(ELSEWHERE,))
     first = store.start_run("collect", {})
@@ -80,7 +80,7 @@ def test_read_selects_by_hardware_run_and_success(store, make_table, as_rows):
     assert len(store.read(hardware="NVIDIA H200", run=second)) == 0
 
 
-def test_what_was_timed_on_a_problem_in_this_very_environment(store, make_table):
+def test_what_was_timed_on_a_problem_in_this_very_environment(store):
     table = make_table(2, 4)
     store.add(store.start_run("collect", {}), table)
     slower = replace(table, min_us=table.min_us * 2, median_us=table.min_us * 3)
@@ -150,7 +150,7 @@ def test_rows_that_cannot_be_kept_are_refused_whole(store, table, sentence):
     assert store.stats().problems == 0
 
 
-def test_tables_are_strict_and_references_hold(store, make_table):
+def test_tables_are_strict_and_references_hold(store):
     store.add(store.start_run("collect", {}), make_table())
     on_file = isinstance(store.location, Path)
     for statement, refused in (
@@ -205,7 +205,7 @@ print("not reached", flush=True)
 
 
 @pytest.mark.parametrize("how", ["add", "import"])
-def test_a_killed_ingest_leaves_whole_batches_and_goes_on(place, make_table, as_rows, how):
+def test_a_killed_ingest_leaves_whole_batches_and_goes_on(place, how):
     child = subprocess.Popen(
         [sys.executable, "-c", _HANGS, str(place), how],
         stdin=subprocess.PIPE,

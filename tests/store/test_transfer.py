@@ -32,7 +32,7 @@ from diode_engine.store import (
 from diode_engine.store.datasets import parsing, reading, writing
 from diode_engine.store.datasets.format import SUFFIXES
 from tests.samples import timing_at
-from tests.store.conftest import FOREIGN, one_product
+from tests.store.conftest import FOREIGN, as_rows, make_table, one_product
 
 slow = settings(
     deadline=None,
@@ -91,7 +91,7 @@ tables = st.lists(st.tuples(problems, candidates, environments, timings), max_si
 
 @settings(slow, max_examples=40)
 @given(table=tables, suffix=st.sampled_from([s for s in SUFFIXES if s != ".packed.zst"]))
-def test_table_file_store_file_table_is_exact(tmp_path, as_rows, table, suffix):
+def test_table_file_store_file_table_is_exact(tmp_path, table, suffix):
     path = tmp_path / f"a{suffix}"
     write_dataset(table, path)
     back = read_dataset(path)
@@ -122,7 +122,7 @@ def to_the_nanosecond(table: TimingTable) -> TimingTable:
 
 @settings(slow, max_examples=60)
 @given(table=tables)
-def test_a_packed_file_is_exact_to_the_nanosecond(tmp_path, as_rows, table):
+def test_a_packed_file_is_exact_to_the_nanosecond(tmp_path, table):
     path = tmp_path / "a.packed.zst"
     write_dataset(table, path)
     back = read_dataset(path)
@@ -430,7 +430,7 @@ def test_what_a_file_holds_is_limited(tmp_path, monkeypatch, name, limit, most, 
 @pytest.mark.parametrize(
     "limit", ["MAX_BYTES", "MAX_CONTAINERS", "MAX_VALUES", "MAX_ROWS", "MAX_RECORDS"]
 )
-def test_nothing_is_written_that_is_over_a_limit(tmp_path, make_table, monkeypatch, limit, suffix):
+def test_nothing_is_written_that_is_over_a_limit(tmp_path, monkeypatch, limit, suffix):
     table = make_table(3, 3)
     if suffix == ".packed.zst" and limit in ("MAX_CONTAINERS", "MAX_VALUES"):
         pytest.skip("a packed file has few of them")
@@ -464,7 +464,7 @@ def test_values_nested_deeply_are_refused_where_they_are_shown(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a", "json", "a.zst"])
-def test_an_unknown_suffix_is_refused(tmp_path, name, make_table):
+def test_an_unknown_suffix_is_refused(tmp_path, name):
     with pytest.raises(DatasetError, match=r"must end in \.json, \.msgpack"):
         write_dataset(make_table(), tmp_path / name)
     (tmp_path / name).touch()
@@ -479,7 +479,7 @@ def test_what_could_not_be_read_is_not_written(tmp_path):
     assert not list(tmp_path.glob("*a.*"))
 
 
-def test_missing_files_and_folders_are_sentences(tmp_path, make_table):
+def test_missing_files_and_folders_are_sentences(tmp_path):
     with pytest.raises(DatasetError, match="There is no file"):
         read_dataset(tmp_path / "a.json")
     (tmp_path / "b.json").mkdir()

@@ -3,7 +3,7 @@ from M, on as many problems as are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import FAILURES, TimingTable
 from diode_engine.core.timing import Failure
 from diode_engine.models.manifest import Data
-from diode_engine.store import Store
+from diode_engine.store import Store, dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit_steps import FitTask, Members
 from diode_engine.training.fits import FitExecutor
@@ -57,9 +57,13 @@ def timings() -> TimingTable:
     return make_timings()
 
 
-@pytest.fixture(name="make_timings", scope="session")
-def _make_timings() -> Callable[..., TimingTable]:
-    return make_timings
+@pytest.fixture
+def store(tmp_path: Path, timings: TimingTable) -> Iterator[Store]:
+    """A store of the timings, which were imported from a file."""
+    with Store.open(tmp_path / "diode.db") as store:
+        spec = {"file": "somewhere/timings.json"}
+        store.import_table(timings, key=dataset_key(timings), spec=spec)
+        yield store
 
 
 @pytest.fixture(autouse=True)

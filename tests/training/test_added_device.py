@@ -15,6 +15,7 @@ from diode_engine.errors import DatasetError
 from diode_engine.store import Store, export_dataset, import_dataset, read_dataset
 from diode_engine.training.run import train_from_store
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
+from tests.training.conftest import make_timings
 
 MADE_UP = replace(
     H200, name="NVIDIA Made-Up 9000", arch="8.9", multiprocessors=96, clock_mhz=1500,
@@ -24,7 +25,7 @@ WHERE = Environment(MADE_UP, "570", "2.13.0", "3.7.1")
 
 
 @pytest.fixture
-def file(tmp_path, make_timings):
+def file(tmp_path):
     """Timings of the device, with its facts."""
     path = tmp_path / "timings.json"
     with Store.open(tmp_path / "elsewhere.db") as store:

@@ -34,7 +34,7 @@ from diode_engine.training.fit_pool import Arrays
 from diode_engine.training.search import Trial, search
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import fitted_and_watched, learnable
-from tests.training.conftest import ENVIRONMENT, fit, train
+from tests.training.conftest import ENVIRONMENT, fit, make_timings, train
 
 SMALL = TrainingSettings(
     {
@@ -214,7 +214,7 @@ def test_a_base_that_knows_none_of_the_products_has_no_figure_on_them(timings, m
     assert "efficiency_of_base" not in tuned.metrics
 
 
-def test_what_a_tuning_leaves_out_is_counted(timings, make_timings, monkeypatch):
+def test_what_a_tuning_leaves_out_is_counted(timings, monkeypatch):
     draw_small(monkeypatch)
     base = load_artifact(train(timings, small("trees")).model.folder)
     older = make_timings(10, environment=replace(ENVIRONMENT, triton="3.6.0"))

@@ -18,7 +18,6 @@ from diode_engine.models.explain import explain
 from diode_engine.models.model_types import ModelType
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import split
-from diode_engine.store import Store, dataset_key
 from diode_engine.training.cross_validation import cross_validate
 from diode_engine.training.run import train_from_store
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
@@ -37,13 +36,6 @@ LINE = ModelType(
 def _known(monkeypatch):
     """The line in the table."""
     monkeypatch.setitem(model_types.MODEL_TYPES, NAME, LINE)
-
-
-@pytest.fixture
-def store(tmp_path, timings):
-    with Store.open(tmp_path / "diode.db") as store:
-        store.import_table(timings, key=dataset_key(timings), spec={})
-        yield store
 
 
 def test_a_new_family_is_trained_written_loaded_and_registered(store):

@@ -24,12 +24,12 @@ from diode_engine.models.model_types import member_types
 from diode_engine.models.predictor import Predictor
 from diode_engine.problems.splits import held_out_by, split
 from diode_engine.runs import Job
-from diode_engine.store import RunState, Store, dataset_key
+from diode_engine.store import RunState, dataset_key
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.run import train_from_store
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import learnable, one_environment, thin_rows
-from tests.training.conftest import train
+from tests.training.conftest import make_timings, train
 
 NETWORK = NetworkSettings(hidden=(32,), epochs=6, problems=8, rows=8, learning_rate=1e-2)
 SMALL = TrainingSettings(
@@ -44,14 +44,6 @@ SMALL = TrainingSettings(
 OTHER = Environment(replace(H200, name="NVIDIA H100"), "570", "2.13.0", "3.7.1")
 H100 = replace(OTHER, hardware=KNOWN["NVIDIA H100 80GB HBM3"])
 small = partial(TrainingRequest, settings=SMALL)
-
-
-@pytest.fixture
-def store(tmp_path, timings):
-    with Store.open(tmp_path / "diode.db") as store:
-        spec = {"file": "somewhere/timings.json"}
-        store.import_table(timings, key=dataset_key(timings), spec=spec)
-        yield store
 
 
 def test_timings_may_come_from_a_collection_of_files(store, timings):
@@ -162,7 +154,7 @@ def test_everything_is_trained_on_and_the_metrics_stay_honest(timings):
     assert "has not seen" in honest.model.manifest.notes
 
 
-def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
+def test_timings_of_another_gpu_or_software_are_left_out(timings):
     older = Environment(H200, "570", "2.13.0", "3.6.0")
     both = TimingTable.joined(
         [timings, make_timings(20, environment=older), make_timings(environment=OTHER)]
@@ -179,7 +171,7 @@ def test_timings_of_another_gpu_or_software_are_left_out(timings, make_timings):
         train(both, small(hardware="A100"))
 
 
-def test_a_model_of_all_gpus(timings, make_timings):
+def test_a_model_of_all_gpus(timings):
     """One model learns from the timings of both GPUs, and predicts for each with its own facts."""
     slower = make_timings(60, environment=H100)
     slower = replace(slower, min_us=slower.min_us * 2)
@@ -204,7 +196,7 @@ def test_a_model_of_all_gpus(timings, make_timings):
     np.testing.assert_allclose(rows[n : n + 7], theirs, rtol=1e-5)
 
 
-def test_the_figures_of_a_gpu_are_those_of_its_own_held_out_problems(timings, make_timings):
+def test_the_figures_of_a_gpu_are_those_of_its_own_held_out_problems(timings):
     """Also where another GPU has the most timings of all problems, or a GPU has no others."""
     there = replace(make_timings(environment=H100), min_us=timings.min_us * 2)
     learned, held_out = split(there)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diode_engine import paths, registry
+from diode_engine import registry
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
 from diode_engine.collect.local import LocalExecutor, Setup
 from diode_engine.core.candidate import Candidate
@@ -60,9 +60,8 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def small(tmp_path, monkeypatch):
+def small(nothing_shipped, tmp_path, monkeypatch):
     """Nothing is shipped; few problems of few candidates; models of a second."""
-    monkeypatch.setattr(paths, "shipped_dir", lambda: tmp_path / "shipped")
     monkeypatch.setenv("DIODE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for module in ("training.distillation", "tuning.rounds"):
@@ -351,10 +350,11 @@ def test_members_that_disagree_come_early_and_every_second_one_is_as_drawn():
     assert sorted(ordered, key=str) == sorted(problems, key=str)
 
 
-def test_held_out_ones_are_spread_evenly_and_not_too_many():
+def test_held_out_ones_are_spread_evenly_and_not_too_many(monkeypatch):
+    monkeypatch.setattr(rounds, "MAX_JUDGED", 3)
     learned = [Problem.make("mm", 16 * n, 64, 64, "bfloat16") for n in range(1, 41)]
     judged = [Problem.make("mm", 16 * n, 32, 64, "bfloat16") for n in range(1, 41)]
-    order = list(rounds.interleave(learned, judged, most_judged=3))
+    order = list(rounds.interleave(learned, judged))
     places = [i for i, p in enumerate(order) if p in judged]
     assert places == [2, 5, 8]
     assert len(order) == 43

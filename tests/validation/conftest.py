@@ -10,7 +10,6 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.timing import Failure, Timing
 from diode_engine.validation.pool import CandidatePool
-from tests import samples
 
 HERE = Environment(H200, "570.1", "2.13.0", "3.7.1")
 ChooserRow = tuple[Problem, Candidate, float | Failure]
@@ -43,8 +42,3 @@ def pool(table: Callable[..., TimingTable]) -> Callable[..., CandidatePool]:
 @pytest.fixture
 def problem() -> Problem:
     return Problem.make("mm", 1024, 1024, 1024, "bfloat16")
-
-
-@pytest.fixture
-def tile() -> Callable[..., Candidate]:
-    return samples.tile

@@ -13,6 +13,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.timing import Failure
 from diode_engine.validation import choosers, nv_heuristics
 from diode_engine.validation.pool import CandidatePool
+from tests.samples import tile
 
 ATEN = Candidate("aten::mm")
 
@@ -34,7 +35,7 @@ def test_aten_is_the_best_extern_kernel(pool):
     assert chosen(made, choosers.aten(made)) == [other, one]
 
 
-def test_a_model_never_takes_what_cannot_fit(pool, problem, tile):
+def test_a_model_never_takes_what_cannot_fit(pool, problem):
     huge, small = tile(256, 256, 128, 5, 8), tile(64, 64, 32, 3, 4)
     made = pool(
         (problem, huge, Failure.OUT_OF_RESOURCES), (problem, small, 9.0), (problem, ATEN, 8.0)
@@ -44,7 +45,7 @@ def test_a_model_never_takes_what_cannot_fit(pool, problem, tile):
     assert np.isnan(score).sum() == 1
 
 
-def test_default_is_the_best_of_its_space_only(pool, problem, tile):
+def test_default_is_the_best_of_its_space_only(pool, problem):
     inside = tile(128, 128, 64, 3, 4)
     without_group = Candidate.make(
         "triton::mm", BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, num_stages=2, num_warps=4
@@ -61,7 +62,7 @@ def test_default_is_the_best_of_its_space_only(pool, problem, tile):
     assert default.timed == 3
 
 
-def test_default_is_that_of_the_timings_torch(pool, problem, tile):
+def test_default_is_that_of_the_timings_torch(pool, problem):
     later, always = tile(128, 256, 64, 4, 8), tile(128, 128, 64, 3, 4)
     rows = ((problem, ATEN, 5.0), (problem, later, 1.0), (problem, always, 2.0))
     for torch, best in (("2.11.0+cu130", always), ("2.13.0", later)):
@@ -80,13 +81,13 @@ def test_default_has_the_library_kernels_of_that_torch(pool):
         assert chosen(made, choosers.aten(made)) == [biased, plain]
 
 
-def test_no_triton_kernel_is_atens(pool, problem, tile):
+def test_no_triton_kernel_is_atens(pool, problem):
     split = Candidate.make("decompose_k", k_split=2)
     made = pool((problem, tile(64, 64, 32, 2, 4), 1.0), (problem, split, 2.0))
     assert chosen(made, choosers.aten(made)) == []
 
 
-def test_the_nearest_problem_lends_its_fastest(table, pool, problem, tile):
+def test_the_nearest_problem_lends_its_fastest(table, pool, problem):
     a, b, c = (tile(64, 64, 32, stages, 4) for stages in (2, 3, 4))
     near = Problem.make("mm", 1024, 1024, 1536, "bfloat16")
     far = Problem.make("mm", 16, 1024, 1024, "bfloat16")
@@ -103,7 +104,7 @@ def test_the_nearest_problem_lends_its_fastest(table, pool, problem, tile):
     assert choosers.nearest_problem(made, table((near, a, 1.0), environment=elsewhere)) is None
 
 
-def test_roofline_and_median_choose_without_a_model(pool, problem, tile):
+def test_roofline_and_median_choose_without_a_model(pool, problem):
     good, poor = tile(128, 128, 64, 3, 4), tile(16, 16, 16, 1, 2)
     unknown = Candidate.make("somebody::mm", anything=1)
     made = pool((problem, good, 1.0), (problem, poor, 30.0), (problem, unknown, 5.0))
@@ -140,9 +141,7 @@ class TestNvMatmulHeuristics:
         assert len(nv_heuristics.suggestions(problem, H200))
         assert asked == [f"{expected}_ROW_MAJOR"]
 
-    def test_the_nearest_measured_candidate_stands_for_a_suggestion(
-        self, problem, tile, monkeypatch
-    ):
+    def test_the_nearest_measured_candidate_stands_for_a_suggestion(self, problem, monkeypatch):
         asked = np.array(
             [[128, 128, 64, 8, 4], [128, 128, 64, 7, 4], [64, 64, 32, 3, 4]], np.float32
         )
@@ -158,7 +157,7 @@ class TestNvMatmulHeuristics:
         rank = nv_heuristics.ranking(problem, candidates, usable, H200)
         np.testing.assert_array_equal(rank, [np.nan, 0, np.nan, 1, np.nan])
 
-    def test_ranks_a_pool(self, pool, problem, tile):
+    def test_ranks_a_pool(self, pool, problem):
         good, poor = tile(128, 128, 64, 4, 4), tile(16, 16, 16, 1, 2)
         made = pool((problem, poor, 90.0), (problem, good, 9.0), (problem, ATEN, 5.0))
         chooser, notes = choosers.nv_matmul_heuristics(made)

@@ -28,10 +28,11 @@ from diode_engine.validation import (
     render,
 )
 from diode_engine.validation.cross_validation import CrossValidation
+from tests.samples import tile
 
 
 @pytest.fixture
-def timings(table, problem, tile):
+def timings(table, problem):
     """Two problems: on one ATen is best and on the other a Triton kernel."""
     wide = replace(problem, M=16)
     fast, slow = tile(128, 128, 64, 3, 4), tile(64, 64, 32, 2, 4)
@@ -105,7 +106,7 @@ class Predicted:
         return [(table.problems[p], table.candidates[c]) for p, c in places]
 
 
-def test_choices_that_were_not_measured_are_counted(timings, problem, tile):
+def test_choices_that_were_not_measured_are_counted(timings, problem):
     measured = evaluate(timings, Fixed(Candidate("aten::mm")))
     assert measured.unmeasured == 0
     # offered on both problems and timed on none
@@ -115,7 +116,7 @@ def test_choices_that_were_not_measured_are_counted(timings, problem, tile):
     assert "2 of 2 choices would be kernels that were not measured" in render(other)
 
 
-def test_at_compile_time_nothing_is_taken_that_cannot_fit(timings, tile):
+def test_at_compile_time_nothing_is_taken_that_cannot_fit(timings):
     huge = tile(256, 128, 256, 5, 8)
     assert huge in exhaustive_space(timings.problems[0])
     report = evaluate(timings, Fixed(huge))

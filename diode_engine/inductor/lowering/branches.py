@@ -71,26 +71,22 @@ def generate(node: Any, branches: Sequence[Branch], generate_one: Callable[[], A
     generates one kernel and its call, as Inductor does."""
     buffer, lines = node.node, V.graph.wrapper_code.lines
     own, calls = buffer.make_kernel_render, list[Any]()
-    place = 0
+    place, call = 0, getattr(wrapper, KERNEL_CALL)
     try:
         for branch in branches:
             buffer.make_kernel_render = branch.choice.make_kernel_render
             before = len(lines)
             generate_one()
-            (found,) = [i for i in range(before, len(lines)) if _is_call(lines[i])]
+            (found,) = [i for i in range(before, len(lines)) if isinstance(lines[i], call)]
             # What a call reads may be freed behind the first one.
             place = place if calls else found
             calls.append(lines[found] if not calls else lines.pop(found))
         lines[place] = _join(calls, branches, buffer.get_size()[-2])
     except Exception:
-        lines[:] = [line for line in lines if all(line is not call for call in calls)]
+        lines[:] = [line for line in lines if all(line is not each for each in calls)]
         raise
     finally:
         buffer.make_kernel_render = own
-
-
-def _is_call(line: Any) -> bool:
-    return isinstance(line, getattr(wrapper, KERNEL_CALL))
 
 
 def _join(calls: Sequence[Any], branches: Sequence[Branch], rows: Any) -> Any:

@@ -21,13 +21,7 @@ from psycopg import sql
 from diode_engine.errors import StoreError, StoreLockedError, StoreMissingError
 from diode_engine.location import ServerUrl
 from diode_engine.store import schema
-from diode_engine.store.backends.backend import (
-    BUSY_SECONDS,
-    Backend,
-    Row,
-    no_answer,
-    no_answer_in,
-)
+from diode_engine.store.backends.backend import BUSY_SECONDS, Backend, Row, no_answer, no_answer_in
 from diode_engine.store.schema import APPLICATION_ID
 
 CHANNEL = "diode"  # of the notifications at the end of each write

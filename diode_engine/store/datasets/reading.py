@@ -23,13 +23,7 @@ from diode_engine.core.table import NOT_TIMED, TimingTable
 from diode_engine.documents import Malformed, decompressed, read_bytes, shortened, show
 from diode_engine.errors import DatasetError, NoSuchDatasetError, RecordError, explain_os_error
 from diode_engine.store.datasets import packed, parsing, torch_diode
-from diode_engine.store.datasets.format import (
-    FORMAT,
-    PACKED_VERSION,
-    TIMES,
-    VERSION,
-    suffix_of,
-)
+from diode_engine.store.datasets.format import FORMAT, PACKED_VERSION, TIMES, VERSION, suffix_of
 from diode_engine.store.datasets.parsing import items, mapping, parse_json, parse_msgpack
 from diode_engine.store.datasets.rows import JoinedRows
 

@@ -27,13 +27,7 @@ from diode_engine.core.templates import templates_for
 from diode_engine.core.timing import MAX_US, Timing
 from diode_engine.documents import Malformed, shortened, show
 from diode_engine.errors import RecordError
-from diode_engine.store.datasets.parsing import (
-    MAX_TEXT,
-    check_records,
-    check_rows,
-    items,
-    mapping,
-)
+from diode_engine.store.datasets.parsing import MAX_TEXT, check_records, check_rows, items, mapping
 
 _SIZES = ("B", "M", "N", "K")
 _SHAPE = (*_SIZES, "M_dtype", "K_dtype", "out_dtype", "out_size", "out_stride")
