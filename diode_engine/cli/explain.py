@@ -45,7 +45,6 @@ METHOD = (
     "product of the factors is the ratio of the two predicted times."
 )
 _SIZE = click.IntRange(1)
-_SURE = 0.9
 
 
 @click.command()
@@ -267,7 +266,7 @@ def _explain(
             ],
         }
     invariant = _batch_invariant(problem, chooser, torch, choice) if batch_invariant else None
-    to_time = prediction.count_to_reach(_SURE)
+    to_time = prediction.count_to_reach(0.9)
     return {
         "problem": problem.to_dict(),
         "model": model.reference,

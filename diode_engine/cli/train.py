@@ -27,6 +27,7 @@ from diode_engine.features import VERSION
 from diode_engine.location import Location
 from diode_engine.models.artifact import load_artifact
 from diode_engine.models.fitting import FitProgress
+from diode_engine.models.manifest import check_name
 from diode_engine.models.model_types import TUNED, member_types
 from diode_engine.store import Store
 from diode_engine.training import run as training
@@ -175,8 +176,8 @@ def train(
         _resume_last(store)
         return
     deeper = 1
+    given = click.get_current_context().get_parameter_source("family")
     if model_type is not None:
-        given = click.get_current_context().get_parameter_source("family")
         if given is ParameterSource.COMMANDLINE and family != _TYPES[model_type][0]:
             raise click.UsageError(f"--model-type {model_type} is not of --family {family}.")
         family, deeper = _TYPES[model_type]
@@ -190,11 +191,14 @@ def train(
     if file is not None:
         check_output(file, FileKind.MODEL, sources=datasets)
         name = name or _name_of(file)
+    if name is not None:
+        check_name(name)  # before there is a run, which --resume would take for the last training
     for refused, why in (
         (values["rounds"] or values["depth"], "makes a network: leave out --rounds and --depth"),
         (values.pop("features"), "keeps the model's features: leave out --features"),
         (trials is not None, "tunes one model: leave out --search"),
         (ray is not None, "is one fit, which is made here: leave out --ray"),
+        (family != TUNED and given is ParameterSource.COMMANDLINE, "takes no --family"),
     ):
         if fine_tune is not None and refused:
             raise click.UsageError(f"--fine-tune {why}.")
@@ -214,12 +218,9 @@ def train(
         diagnostics.note(f"Training {what} on the timings in {source} ...")
         try:
             trained = training.train_from_store(
-                opened,
-                request,
-                report=fit_report(display),
-                report_trial=_trial_report(display),
-                fits=fits,
-            )
+                opened, request, report=fit_report(display),
+                report_trial=_trial_report(display), fits=fits,
+            )  # fmt: skip
         except KeyboardInterrupt:
             diagnostics.note(
                 "Finished fits and checkpoints are kept: run the command again to resume, or "

@@ -60,16 +60,15 @@ def test_all_trains_on_the_held_out_problems_too(run, store):
     [
         ("--hardware A100", 3, "named 'A100'; there are some of: NVIDIA H200."),
         ("--name Not/A/Name", 1, "cannot name a model"),
-        ("--family forest", 2, "forest"),
         ("--family network --model-type boosted", 2, "boosted is not of --family network"),
         ("--file-extensions json", 2, "goes with --data-dir"),
         ("--data-dir . --file-extensions csv", 2, "ends in .csv"),
         ("--data-dir .", 3, "No file in . is a dataset"),
         ("--learning-rate nan", 2, "nan is not a finite number"),
-        ("--weight-decay inf", 2, "inf is not a finite number"),
         ("--resume --seed=3", 2, "--resume uses the options"),
         ("--resume", 3, "has no training to continue"),
         ("--fine-tune gemm --ray auto", 2, "leave out --ray"),
+        ("--fine-tune gemm --family trees", 2, "takes no --family."),
         ("--store new.db", 1, "There are no timings to learn from"),
     ],
 )
@@ -82,6 +81,7 @@ def test_what_is_impossible_is_refused_in_a_sentence(
         Store.open(Path("new.db")).close()
     run("train", "--store", store, *words.split()).says(code, sentence)
     assert registry.list_models() == []
+    assert run("runs", "list", "kind:train", "--store", store, "--json").out == "[]\n"
 
 
 def files_of(store, folder):
