@@ -177,6 +177,7 @@ def train(
         return
     deeper = 1
     given = click.get_current_context().get_parameter_source("family")
+    has_type = model_type is not None or (family != TUNED and given is ParameterSource.COMMANDLINE)
     if model_type is not None:
         if given is ParameterSource.COMMANDLINE and family != _TYPES[model_type][0]:
             raise click.UsageError(f"--model-type {model_type} is not of --family {family}.")
@@ -198,7 +199,7 @@ def train(
         (values.pop("features"), "keeps the model's features: leave out --features"),
         (trials is not None, "tunes one model: leave out --search"),
         (ray is not None, "is one fit, which is made here: leave out --ray"),
-        (family != TUNED and given is ParameterSource.COMMANDLINE, "takes no --family"),
+        (has_type, "makes a network: leave out --family and --model-type"),
     ):
         if fine_tune is not None and refused:
             raise click.UsageError(f"--fine-tune {why}.")

@@ -68,7 +68,8 @@ def test_all_trains_on_the_held_out_problems_too(run, store):
         ("--resume --seed=3", 2, "--resume uses the options"),
         ("--resume", 3, "has no training to continue"),
         ("--fine-tune gemm --ray auto", 2, "leave out --ray"),
-        ("--fine-tune gemm --family trees", 2, "takes no --family."),
+        ("--fine-tune gemm --family trees", 2, "leave out --family"),
+        ("--fine-tune gemm --model-type boosted", 2, "and --model-type."),
         ("--store new.db", 1, "There are no timings to learn from"),
     ],
 )
