@@ -85,7 +85,7 @@ class Product:
         made.algorithm.data[0] = tile
         return made
 
-    def listed(self, most: int) -> list[Any]:
+    def list_algorithms(self, most: int) -> list[Any]:
         return [self._result(0), self._result(1)]
 
     def ids(self) -> list[int]:

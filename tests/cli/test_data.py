@@ -10,7 +10,7 @@ from diode_engine.store import Store, read_dataset, write_dataset
 from tests.cli.conftest import make_timings
 
 
-def test_import_counts_and_repeats_nothing(run, dataset, tmp_path, make_timings):
+def test_import_counts_and_repeats_nothing(run, dataset, tmp_path):
     store, empty = tmp_path / "a.db", tmp_path / "empty.json"
     first = run("data", "import", dataset, dataset, "--store", store)
     assert first.json_lines() == [

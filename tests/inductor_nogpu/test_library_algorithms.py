@@ -46,7 +46,7 @@ class Product:
     def __init__(self, library: Library, *operands: torch.Tensor, **_: Any) -> None:
         self.library = library
 
-    def listed(self, most: int) -> list[Any]:
+    def list_algorithms(self, most: int) -> list[Any]:
         self.library.asked += 1
         return [SimpleNamespace(algorithm=FIRST, workspace=0, waves=1.0)]
 

@@ -142,7 +142,7 @@ def test_files_that_are_no_archives_are_refused(archive, tmp_path):
         opened.comment = b"x"  # behind the archive
     with pytest.raises(ModelError, match="not an archive of a model"):
         registry.import_model(archive)
-    with pytest.raises(ModelError, match="cannot be read"):
+    with pytest.raises(ModelError, match="is a folder; register it"):
         registry.import_model(tmp_path)
     os.mkfifo(tmp_path / "pipe.zip")  # which is not waited for
     with pytest.raises(ModelError, match="no regular file"):
