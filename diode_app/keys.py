@@ -113,13 +113,14 @@ class Keys:
         except Exception as error:  # noqa: BLE001  # Textual handles it, as of any message
             self._app.call_later(_raise, error)
         finally:
-            self._draw()
+            self.draw()
             self._task = None
 
     def _draw_seldom(self) -> None:
         """Hold the screen's updates back while more keys wait, but for a frame now and then."""
-        if len(self._waiting) < 2 or self._undrawn_seconds > _FRAMES_SECONDS:
-            self._draw()
+        is_last = len(self._waiting) < 2 or self._is_asked()
+        if is_last or self._undrawn_seconds > _FRAMES_SECONDS:
+            self.draw()
         elif self._undrawn_seconds > _FRAME_SECONDS and self._held is None:
             self._held = ExitStack()
             self._held.enter_context(self._app.batch_update())
@@ -128,7 +129,8 @@ class Keys:
     def _undrawn_seconds(self) -> float:
         return time.monotonic() - self._drawn
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """Hold nothing back any more. A dialog whose keys count once it is visible calls this."""
         self._drawn = time.monotonic()
         if self._held is not None:
             self._held.close()
@@ -151,6 +153,9 @@ class Keys:
             return bool(getattr(self._app.screen, "is_made", True))
         except ScreenError:
             return False
+
+    def _is_asked(self) -> bool:
+        return self._screen_is_made() and getattr(self._app.screen, "is_question", False)
 
     async def _finish_key(self, before: _KeyState) -> None:
         await self._wait_for_messages()
@@ -185,7 +190,7 @@ class Keys:
         end = time.monotonic() + seconds
         while not is_so() and time.monotonic() < end:
             if self._undrawn_seconds > _FRAMES_SECONDS:
-                self._draw()
+                self.draw()
             await asyncio.sleep(_LOOK_SECONDS)
 
     # Messages

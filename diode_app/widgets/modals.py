@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -88,6 +88,7 @@ class Confirm(Dialog[bool]):
         Action("confirm.no", "n,escape", "No", "Leave it.", does="dismiss(False)"),
     )
     AUTO_FOCUS = "#no"
+    is_question = True  # to the keys, which draw it at once
 
     def __init__(self, question: str | Content, *, yes: str = "Yes", no: str = "No") -> None:
         super().__init__()
@@ -104,6 +105,8 @@ class Confirm(Dialog[bool]):
             yield Button(no, id="no", action="screen.dismiss(False)", compact=True)
 
     def on_mount(self) -> None:
+        dashboard: Any = self.app
+        dashboard.keys.draw()
         self.call_after_refresh(self._accept_keys)
 
     def _accept_keys(self) -> None:

@@ -333,10 +333,17 @@ async def test_garbage_is_collected_while_no_key_comes(make_app, store, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("between_frames", "wanted"),
-    [(math.inf, ["a", "held", "b", "c", "d", "drawn", "e"]), (-1.0, ["a", "b", "c", "d", "e"])],
+    ("between_frames", "keys", "wanted"),
+    [
+        (math.inf, "abcde", ["a", "held", "b", "c", "d", "drawn", "e"]),
+        (-1.0, "abcde", ["a", "b", "c", "d", "e"]),
+        # A question is drawn before a key can answer it.
+        (math.inf, "abqyyyy", ["a", "held", "b", "q", "drawn", "visible"]),
+    ],
 )
-async def test_the_screen_is_drawn_seldom_while_more_keys_wait(between_frames, wanted, monkeypatch):
+async def test_the_screen_is_drawn_seldom_while_more_keys_wait(
+    between_frames, keys, wanted, monkeypatch
+):
     log = []
 
     class Heard(App):
@@ -350,6 +357,8 @@ async def test_the_screen_is_drawn_seldom_while_more_keys_wait(between_frames, w
 
         def on_key(self, event):
             log.append(event.key)
+            if event.key == "q":
+                self.push_screen(Confirm("Start it?"))
 
         def on_key_handled(self, event):
             event.arrived.set()
@@ -367,7 +376,8 @@ async def test_the_screen_is_drawn_seldom_while_more_keys_wait(between_frames, w
         log.clear()
         monkeypatch.setattr(keys_module, "_FRAME_SECONDS", -1.0)
         monkeypatch.setattr(keys_module, "_FRAMES_SECONDS", between_frames)
-        await burst(pilot, "abcde")
+        monkeypatch.setattr(Confirm, "_accept_keys", lambda _: log.append("visible"))
+        await burst(pilot, keys)
         assert log == wanted
 
 
