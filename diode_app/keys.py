@@ -38,8 +38,8 @@ _ASK_SECONDS = 10.0  # at most, from a key to the dialog that it opens, on a mac
 _ROWS_SECONDS = 3.0  # at most, from a key to the rows that it asks for
 _NEXT_SECONDS = 0.1  # at most, from the answer to a dialog to the next one
 _LOOK_SECONDS = 0.005
-# While keys wait, the screen is drawn only so often, and for so long: a frame takes as much
-# processor time as several keys.
+# While more keys wait, the screen is held back for the first time, and then drawn for the second
+# one: a frame takes as much processor time as several keys.
 _FRAMES_SECONDS, _FRAME_SECONDS = 0.3, 0.04
 # Textual types a ^ for an Escape that it read at once with the keys behind it.
 _CARET, _AT_ONCE_SECONDS = "circumflex_accent", 0.001
@@ -118,8 +118,8 @@ class Keys:
 
     def _draw_seldom(self) -> None:
         """Hold the screen's updates back while more keys wait, but for a frame now and then."""
-        is_last = len(self._waiting) < 2 or self._is_asked()
-        if is_last or self._undrawn_seconds > _FRAMES_SECONDS:
+        at_once = len(self._waiting) < 2 or self._shows_question()
+        if at_once or self._undrawn_seconds > _FRAMES_SECONDS:
             self.draw()
         elif self._undrawn_seconds > _FRAME_SECONDS and self._held is None:
             self._held = ExitStack()
@@ -154,7 +154,7 @@ class Keys:
         except ScreenError:
             return False
 
-    def _is_asked(self) -> bool:
+    def _shows_question(self) -> bool:
         return self._screen_is_made() and getattr(self._app.screen, "is_question", False)
 
     async def _finish_key(self, before: _KeyState) -> None:

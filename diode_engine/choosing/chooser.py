@@ -54,11 +54,7 @@ class Chooser:
         places, us = np.flatnonzero(fit), np.full(len(table), np.nan)
         found = Prediction(problem, table, us)
         if len(places):
-            some, predict = table.take(fit), getattr(self.predictor, "predict", None)
-            if predict is None:
-                found = Prediction(problem, some, self.predictor.predict_us(problem, some))
-            else:
-                found = predict(problem, some)
+            found = self._ask(problem, table.take(fit))
             us[places] = found.predicted_us
         proven = None
         if found.proven is not None:
@@ -75,6 +71,13 @@ class Chooser:
             launchable=len(places),
             likeness=found.likeness,
         )
+
+    def _ask(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
+        predict = getattr(self.predictor, "predict", None)
+        if predict is None:
+            return Prediction(problem, candidates, self.predictor.predict_us(problem, candidates))
+        found: Prediction = predict(problem, candidates)
+        return found
 
     def predict_over(self, problems: Sequence[Problem], prediction: Prediction) -> Microseconds:
         """Return [problems, n] the times for several values of a dynamic size, the first of which

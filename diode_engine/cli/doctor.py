@@ -19,6 +19,7 @@ from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.hardware import Hardware
 from diode_engine.errors import IntegrationError, SchemaTooOldError, StoreError, StoreMissingError
+from diode_engine.inductor.hook.installation import is_disabled
 from diode_engine.inductor.hook.integrations import MatmulIntegration
 from diode_engine.inductor.hook.public import get_integration_status
 from diode_engine.location import Location
@@ -106,7 +107,7 @@ def _checks(store: Location) -> Iterator[tuple[str, Finding]]:
 def _check_torch(status: dict[str, Any]) -> Finding:
     if status["torch"] is None:
         return Health.BROKEN, "not installed: nothing is compiled or timed"
-    if os.environ.get("DIODE_DISABLE", "").lower() not in ("", "0", "false"):
+    if is_disabled():
         return Health.WORKS, str(status["torch"])
     try:
         MatmulIntegration().dry_run()

@@ -52,14 +52,14 @@ def fit_cascade(
     """As FittingMethod.fit_with_teacher. The steps of the sieve follow those of the first network,
     whose errors are reported with them: a sieve's say nothing about the cascade's answers."""
     steps = 2 * settings.epochs
-    last: list[FitProgress] = []
+    of_first: list[FitProgress] = []
 
     def report_first(progress: FitProgress) -> None:
-        last[:] = [replace(progress, steps=steps)]
-        report(*last)
+        of_first.append(replace(progress, steps=steps))
+        report(of_first[-1])
 
     def report_sieve(progress: FitProgress) -> None:
-        report(replace(*last, step=settings.epochs + progress.step))
+        report(replace(of_first[-1], step=settings.epochs + progress.step))
 
     first = fit_distilled(learned, watched, settings, report_first, checkpoint)
     cascade = join_teacher(first, teacher, learned)

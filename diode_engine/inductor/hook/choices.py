@@ -131,12 +131,12 @@ class DiodeInductorChoices(InductorChoices):
     def _get_template_configs_below(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Return the rendered choices of the choices below Diode's."""
         default_mode.leave_to_default()
-        below = _without_diode.set(True)
+        token = _without_diode.set(True)
         try:
             rendered: list[Any] = self._method_below("get_template_configs")(*args, **kwargs)
             return rendered
         finally:
-            _without_diode.reset(below)
+            _without_diode.reset(token)
 
     @guard("a choice could not be rendered", stock=_get_template_configs_below, report=_report)
     def get_template_configs(
