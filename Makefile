@@ -34,8 +34,8 @@ test: setup ## run the tests
 soak: export OMP_NUM_THREADS := 1
 soak: setup ## run the long tests in full: kills, full disks, damaged files, many processes
 	@echo "Soaking: an hour and more ..."
-	@$(BIN)/pytest -q -s tests/soak --tries full
-	@$(BIN)/pytest -q -n auto tests/inductor_nogpu/test_random_products.py --tries 2000
+	@$(BIN)/pytest -q -s --timeout 0 tests/soak --tries full
+	@$(BIN)/pytest -q -n auto --timeout 0 tests/inductor_nogpu/test_random_products.py --tries 2000
 
 quick: lint ## lint, and run the tests nearest to the change: two minutes
 	@echo "Testing what is near the change ..."

@@ -117,10 +117,12 @@ async def test_the_gates_reasons_are_shown_and_can_be_overruled(make_app, store,
 
 
 async def until(pilot, modal: type) -> None:
-    """Waits until the dialog is open; the gate works in another process."""
+    """Waits until the dialog is open and takes keys; the gate works in another process."""
+    end = time.monotonic() + 120
     while not isinstance(pilot.app.screen, modal):
+        assert time.monotonic() < end, text_of(pilot.app)
         await pilot.pause(0.01)
-    await pilot.pause()
+    await (pilot.pause() if modal is Working else settled(pilot))
 
 
 async def test_it_is_seen_that_the_gate_is_at_work(make_app, store, plain, monkeypatch):
