@@ -88,6 +88,20 @@ def test_they_are_turned_on_in_their_order_and_once(given, order, registry):
     assert list(registry.status()) == order
 
 
+def test_one_whose_imports_turn_all_on_is_turned_on_once(caplog, registry):
+    class Imports(Early):
+        def dry_run(self) -> None:
+            super().dry_run()
+            assert registry.integrate_all() == {"early": False, "noted": True}
+
+    steps: list[str] = []
+    registry.register(Noted(steps))
+    registry.register(Imports(steps))
+    assert registry.integrate_all() == {"early": True, "noted": True}
+    assert len(steps) == 6
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("step", ["dry_run", "load", "enable"])
 def test_one_that_fails_stops_there_and_says_why(step, caplog, registry):
     steps: list[str] = []

@@ -117,6 +117,7 @@ class _Entry:
     state: State = State.REGISTERED
     reason: str = "it was not asked for yet"
     replaces: BaseIntegration | None = None  # the active one of its name
+    is_being_turned_on: bool = False
 
 
 class IntegrationRegistry:
@@ -196,7 +197,10 @@ class IntegrationRegistry:
         integration = entry.integration
         if entry.replaces is None and self._state(entry)[0] is State.ACTIVE:
             return True
+        if entry.is_being_turned_on:  # and imports a part of Inductor, after which all are asked
+            return False
         try:
+            entry.is_being_turned_on = True
             self._check_required(integration)
             integration.dry_run()
             integration.load()
@@ -216,6 +220,8 @@ class IntegrationRegistry:
             log.debug("It has raised this.", exc_info=True)
             entry.state, entry.reason = State.INACTIVE, why
             return False
+        finally:
+            entry.is_being_turned_on = False
         entry.state, entry.reason = State.ACTIVE, ""
         return self._state(entry)[0] is State.ACTIVE
 
