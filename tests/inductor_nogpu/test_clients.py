@@ -8,6 +8,7 @@ not installed: `pip install -e '.[clients]'`.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ from zoo_lowering import lower_graphs, noting_backend
 import diode_engine
 from diode_engine.inductor import without_gpu
 from diode_engine.inductor.without_gpu import program
-from tests.inductor_nogpu.conftest import empty, perceptron
+from tests.inductor_nogpu.conftest import empty, perceptron, state_in_keys
 
 ROOT = Path(__file__).parents[2]
 TUNED = {"max_autotune_gemm": True}
@@ -124,16 +125,26 @@ def test_a_librarys_program_gets_its_kernels_from_diode(name, lowering):
     assert found["ops"] == PRODUCTS[name]
 
 
-def test_vllms_call_of_inductor_asks_diode(monkeypatch):
+def compile_like_vllm(graph, inputs):
+    return torch._inductor.standalone_compile(
+        graph, inputs, dynamic_shapes="from_tracing_context",
+        options={"config_patches": {"max_autotune": True, "coordinate_descent_tuning": True}},
+    )  # fmt: skip
+
+
+def compile_by_vllm(graph, inputs):
+    interface = pytest.importorskip("vllm.compilation.compiler_interface")
+    assert repr(state_in_keys()) in str(interface.get_inductor_factors())  # its own cache's key
+    rows = importlib.import_module("vllm.config.utils").Range(24, 24)
+    adaptor = interface.InductorStandaloneAdaptor("binary", use_aot_compile=False)
+    return adaptor.compile(graph, inputs, {}, rows, key="a graph")[0]
+
+
+@pytest.mark.parametrize("backend", [compile_like_vllm, compile_by_vllm])
+def test_vllms_call_of_inductor_asks_diode(backend, monkeypatch):
     """vLLM gives Inductor each piece of a graph by standalone_compile."""
     nothing = mock.Mock(return_value=None)  # it would launch the other kernels to tune them
     monkeypatch.setattr(PythonWrapperCodegen, "generate_and_run_autotune_block", nothing)
-
-    def backend(graph, inputs):
-        return torch._inductor.standalone_compile(
-            graph, inputs, dynamic_shapes="from_tracing_context",
-            options={"config_patches": {"max_autotune": True, "coordinate_descent_tuning": True}},
-        )  # fmt: skip
 
     def build():
         layers = perceptron(512, 1030, 512)
