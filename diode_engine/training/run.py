@@ -163,7 +163,7 @@ class _TrainingRun:
         )  # fmt: skip
 
     def begin_phase(self, what: str) -> None:
-        """Write what is done before or after the fits."""
+        """Write what is done besides the fits."""
         self._job.check()
         self._tell({**self.whole.to_dict(), "doing": what})
 
