@@ -28,7 +28,7 @@ _TABLES = (
     *RECORDS, schema.failures, schema.runs, schema.sweeps, schema.timings, schema.kernels,
     schema.tallies,
 )  # fmt: skip
-_LEAST_BYTES = 64  # that a problem, a candidate, or a sweep with its timings takes
+_ROWS = 64  # of problems, candidates, or sweeps with their timings that a page has at most
 _MORE = 1000  # keys that are looked for after the last one that can be read in order
 _IMPOSSIBLE = (
     f"min_us > median_us OR min_us <= 0 OR median_us <= 0 OR median_us > {MAX_US} OR"
@@ -60,8 +60,8 @@ def salvaged(damaged: Path) -> Iterator[Store]:
             source.text_factory = partial(str, encoding="utf-8", errors="replace")
             source.execute("BEGIN")  # from the first read on, all is as it is now
             target.execute("DELETE FROM failures")
-            most = damaged.stat().st_size // _LEAST_BYTES
-            last = min(most, max(_last_key(source, table) for table in _TABLES))
+            (pages,) = source.execute("PRAGMA page_count").fetchone()
+            last = min(_ROWS * pages, max(_last_key(source, table) for table in _TABLES))
             for table in _TABLES:
                 statement = bulk.insert_statement(table)
                 for row in _rows(source, table, 0, last):
