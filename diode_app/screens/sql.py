@@ -15,6 +15,7 @@ from diode_app import text
 from diode_app.actions import Action
 from diode_app.data.answers import SCHEMA, answer_table, is_numeric, schema_rows
 from diode_app.data.background import in_thread
+from diode_app.data.store_access import Look
 from diode_app.data.tables import MAX_ROWS, Column, Row
 from diode_app.screens.filtered_list import QueryScreen
 from diode_app.session import Session
@@ -68,6 +69,7 @@ class SqlScreen(QueryScreen):
         complain = partial(self._say, wrong=True)
         self._asking: Latest[tuple[str, Answer, float]] = Latest(self, self._show, complain)
         self._answer: Answer | None = None
+        self._found_no_store = False
         self._history = session.filter_history.setdefault("sql", [])
 
     def body(self) -> ComposeResult:
@@ -109,6 +111,10 @@ class SqlScreen(QueryScreen):
         """Whether a statement is not answered yet; keys wait for the answer."""
         return self._asking.busy
 
+    def look_changed(self, look: Look) -> None:
+        if self._found_no_store:
+            self.action_run()
+
     def action_run(self) -> None:
         asked = self.query_text
         self._say("Asking ...")
@@ -137,6 +143,7 @@ class SqlScreen(QueryScreen):
             table.focus_rows()
 
     def _say(self, sentence: str, *, wrong: bool = False) -> None:
+        self._found_no_store = wrong and not self.session.store.last.ready
         self.query_one("#sql-says", Static).set_class(wrong, "-wrong")
         self.put("#sql-says", f"✗ {sentence}" if wrong else sentence)
 

@@ -34,7 +34,9 @@ from diode_engine.store import (
 )
 from diode_engine.store.backends import backend_of
 from diode_engine.store.problem_counts import GROUPS, Statistic, statistics
+from diode_engine.store.salvage import salvaged
 from diode_engine.store.soundness import LOST, check_counts
+from diode_engine.store.summaries import count_timings
 
 _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 _LAST_RUNS = 10  # in `stats`
@@ -92,18 +94,27 @@ def export(file: str, store: Location, hardware: str | None, damaged: bool) -> N
     the smallest, with times in whole nanoseconds. The counts go to stdout as JSON.
     """
     check_output(Path(file), FileKind.DATASET)
-    with open_existing(store) as opened:
-        meant = None
-        if hardware is not None:
-            names = sorted({e.hardware.name for e, _ in opened.stats().by_environment})
-            if (meant := find_name(hardware, names)) is None:
-                raise NothingError(
-                    f"{store} has no timings of a GPU named {hardware!r}; it has some of: "
-                    f"{', '.join(names) or 'none'}."
-                )
-        timings = export_dataset(opened, file, hardware=meant, damaged=damaged)
+    with (
+        salvaged(store)
+        if damaged and isinstance(store, Path) and store.is_file()
+        else open_existing(store)
+    ) as source:
+        with source.reads() as connection:
+            counted = count_timings(connection).by_environment
+        names = sorted({environment.hardware.name for environment, _ in counted})
+        meant = None if hardware is None else find_name(hardware, names)
+        if hardware is not None and meant is None:
+            raise NothingError(
+                f"{store} has no timings of a GPU named {hardware!r}; it has some of: "
+                f"{', '.join(names) or 'none'}."
+            )
+        timings = export_dataset(source, file, hardware=meant, damaged=damaged)
     if damaged:
-        diagnostics.warn(f"{file} holds what could be read of {store}, which is damaged.")
+        there = sum(n for environment, n in counted if meant in (None, environment.hardware.name))
+        diagnostics.warn(
+            f"{file} holds what could be read of {store}, which is damaged; "
+            f"{max(0, there - timings):,} timings that it counts were left out."
+        )
     diagnostics.note(f"{file}: {timings} timings exported.")
     click.echo(json.dumps({"file": file, "timings": timings}))
 

@@ -20,7 +20,7 @@ from diode_engine.cli import diagnostics, options
 from diode_engine.cli.data import open_existing
 from diode_engine.cli.files import check_output, datasets_in
 from diode_engine.cli.models.looking import note_default
-from diode_engine.cli.options import WRITTEN_FILE, F, FiniteRange, WordsCommand, option
+from diode_engine.cli.options import WRITTEN_FILE, F, FiniteRange, Option, WordsCommand, option
 from diode_engine.core.operators import OPERATORS
 from diode_engine.errors import NothingError, TrainingError
 from diode_engine.features import VERSION
@@ -194,10 +194,9 @@ def train(
         name = name or _name_of(file)
     if name is not None:
         check_name(name)  # before there is a run, which --resume would take for the last training
+    _check_settings(family, fine_tune)
     for refused, why in (
-        (values["rounds"] or values["depth"], "makes a network: leave out --rounds and --depth"),
         (values.pop("features"), "keeps the model's features: leave out --features"),
-        (trials is not None, "tunes one model: leave out --search"),
         (ray is not None, "is one fit, which is made here: leave out --ray"),
         (has_type, "makes a network: leave out --family and --model-type"),
     ):
@@ -276,6 +275,17 @@ def _resume_last(store: Location) -> None:
             f"Run {run} is {status.state}: {status.why or status.run.message or 'unknown reason'}"
         )
     click.echo(json.dumps({k: v for k, v in result.items() if k != "settings"}))
+
+
+def _check_settings(family: str, fine_tune: str | None) -> None:
+    """Raises UsageError for a given setting that the model to train does not have."""
+    context, form = click.get_current_context(), {"family": family, "fine_tune": fine_tune or ""}
+    what = f"--family {family}" if fine_tune is None else "--fine-tune"
+    every = (each for each in context.command.params if isinstance(each, Option))
+    for each in [each for each in every if each.heading == "Settings"]:
+        given = context.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE
+        if given and not each.applies(form):
+            raise click.UsageError(f"{what} has no use for {each.opts[0]}: leave it out.")
 
 
 def _check_ops(given: str) -> None:

@@ -30,7 +30,7 @@ from diode_engine.cli.results import record_as_run
 from diode_engine.cli.train import fit_report
 from diode_engine.core.hardware import slug_of
 from diode_engine.core.table import TimingTable
-from diode_engine.errors import RegistryError, TrainingError
+from diode_engine.errors import NoSuchModelError, RegistryError, TrainingError
 from diode_engine.location import Location
 from diode_engine.models.fitting import FitProgress
 from diode_engine.models.model_types import ENSEMBLE
@@ -134,7 +134,7 @@ def _only_model(table: TimingTable) -> ModelVersion:
     hardware = table.first_environment.hardware
     model = model_for(hardware)
     if model is None:
-        raise RegistryError(
+        raise NoSuchModelError(
             f"There is no model for {hardware.name}; train one, or name one with --model."
         )
     return model

@@ -123,17 +123,22 @@ class FlexGroup:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> FlexGroup:
-        """Return the inverse of `to_dict`."""
+        """Return the inverse of `to_dict`. Raises ModelError where parts do not fit each other."""
         kind, head = given["kind"], given["head"]
         calls = tuple(
             FlexCall(kind, head, dtype, heads, length, bool(masked), bool(reads))
             for dtype, heads, length, masked, reads, _ in given["calls"]
         )
-        return cls(
-            kind, head, tuple(given["dtypes"]), tuple(given["default"]),
-            tuple(map(tuple, given["configs"])), calls,
-            np.array([speeds for *_, speeds in given["calls"]], np.float64),
-        )  # fmt: skip
+        default, configs = tuple(given["default"]), tuple(map(tuple, given["configs"]))
+        speeds = np.array([speeds for *_, speeds in given["calls"]], np.float64)
+        if not (
+            speeds.shape == (len(calls), len(configs)) and speeds.size
+            and np.all((speeds > 0) & (speeds < np.inf))
+            and all(call.heads >= 1 and call.length >= 1 for call in calls)
+            and {len(config) for config in (default, *configs)} == {len(FIELDS.get(kind, ""))}
+        ):  # fmt: skip
+            raise ModelError(f"The configs of {kind} calls do not fit their times.")
+        return cls(kind, head, tuple(given["dtypes"]), default, configs, calls, speeds)
 
 
 @dataclass(frozen=True, eq=False)

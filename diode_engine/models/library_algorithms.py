@@ -24,10 +24,12 @@ from diode_engine.core.content_key import content_key
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.operand import Bias, Layout
 from diode_engine.core.problem import Problem
+from diode_engine.errors import ModelError
 from diode_engine.models.protocol import Matrix
 from diode_engine.models.shipped import read_shipped, shipped_path
 from diode_engine.models.tensors import Tensors
 
+FEATURES = 63  # columns that `describe` returns
 UNLISTED = 99  # the place of an algorithm that the heuristic does not list
 _UNDEFINED = 1  # the rows and columns of a tile that is not known
 # The blocks of a cluster, N × M, by cublasLtClusterShape_t from 2 on.
@@ -186,13 +188,13 @@ class AlgorithmModel:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> AlgorithmModel:
-        """Return the model in a file's bytes. Raises ModelError where a tensor is missing, or has
-        another shape."""
+        """Return the model in a file's bytes. Raises ModelError where a tensor is missing, has
+        another shape, or has values that cannot be."""
         tensors = Tensors(data, "library's algorithms")
         split = tensors.whole("split", None, None).astype(np.int64)
         count, inner = split.shape
         configs = tensors.whole("configs", None, len(Config._fields))
-        return cls(
+        made = cls(
             split, tensors.take("threshold", count, inner), tensors.take("leaf", count, inner + 1),
             float(tensors.take("base", 1)[0]),
             tuple(Config(*map(int, config)) for config in configs),
@@ -201,6 +203,14 @@ class AlgorithmModel:
             float(tensors.take("margin", 1)[0]), int(tensors.take("version", 1)[0]),
             content_key("library-algorithms", {"sha256": hashlib.sha256(data).hexdigest()}),
         )  # fmt: skip
+        is_complete = inner > 0 and inner & (inner + 1) == 0  # each tree
+        is_known = split.size and 0 <= split.min() <= split.max() < FEATURES
+        if not (
+            is_complete and is_known and len(made.tiles) and np.all(configs >= 0)
+            and made.margin >= 1 and np.all(np.less_equal(made.low, made.high))
+        ):  # fmt: skip
+            raise ModelError("The model of the library's algorithms has values that cannot be.")
+        return made
 
 
 def path_for(hardware: Hardware) -> Path:

@@ -135,10 +135,9 @@ def _references(connection: sa.Connection) -> Iterator[str]:
 
 
 def _records(connection: sa.Connection) -> Iterator[str]:
-    for table, make in RECORDS.items():
-        rows = connection.execute(sa.select(table).order_by(table.c.id))
+    for table in RECORDS:
         yield from _count_wrong(
-            [row.id for row in rows if not _fits(row, make)],
+            misfits(connection, table),
             f"{table.name.capitalize()} that do not fit their keys: they were changed",
             "number",
         )
@@ -146,6 +145,12 @@ def _records(connection: sa.Connection) -> Iterator[str]:
     unknown = [repr(reason) for reason in reasons if reason not in list(Failure)]
     if unknown:
         yield f"It has reasons of failure that this Diode does not know: {', '.join(unknown)}."
+
+
+def misfits(connection: sa.Connection, table: sa.Table) -> list[int]:
+    """Return the ids of the rows of a table of RECORDS that do not fit their keys."""
+    rows = connection.execute(sa.select(table).order_by(table.c.id))
+    return [row.id for row in rows if not _fits(row, RECORDS[table])]
 
 
 def _fits(row: Any, make: Callable[[Any], Any]) -> bool:

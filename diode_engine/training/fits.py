@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain
@@ -17,8 +17,9 @@ from typing import Any
 
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit_pool import FitCallback, GpuFullError, Job, Pool
-from diode_engine.training.fit_steps import FitTask, Members, TaskSteps
+from diode_engine.training.fit_steps import FitTask, Members, TaskSteps, fit_labels
 
+_REPORTED = 10  # one in so many parts of the labels is reported
 _PROCESS_BYTES = 750 << 20  # what a process needs besides its job: torch and XGBoost
 
 
@@ -36,19 +37,21 @@ class FitExecutor:
         tasks: Iterable[FitTask],
         report: FitCallback,
         checkpoints: Checkpoints | None = None,
+        begin_phase: Callable[[str], None] = lambda what: None,
     ) -> Iterator[tuple[FitTask, Members]]:
         """Yield each task with the members that were fitted, in the tasks' order. The same rows in
         the same order and the same seed give the same members.
 
-        What `report` raises ends all fits. With `checkpoints`, members that were finished before an
-        interruption are not fitted again, and fits on this machine continue where they were. Raises
-        TrainingError where there is no such family, there are too few problems, or a fit fails.
+        `begin_phase` is called while the labels of a student are made. What it or `report` raises
+        ends all fits. With `checkpoints`, members that were finished before an interruption are not
+        fitted again, and fits on this machine continue where they were. Raises TrainingError where
+        there is no such family, there are too few problems, or a fit fails.
         """
         tasks = iter(tasks)
         first = next(tasks, None)
         if first is not None:
             with self.pool(first, report) as pool:
-                yield from _Run(pool, checkpoints).tasks(chain([first], tasks))
+                yield from _Run(pool, checkpoints, begin_phase).tasks(chain([first], tasks))
 
     def fit_all(
         self,
@@ -66,8 +69,10 @@ IN_THIS_PROCESS = FitExecutor()
 class _Run:
     """A pool that is doing the jobs of several tasks."""
 
-    def __init__(self, pool: Pool, checkpoints: Checkpoints | None) -> None:
-        self._pool, self._checkpoints = pool, checkpoints
+    def __init__(
+        self, pool: Pool, checkpoints: Checkpoints | None, begin_phase: Callable[[str], None]
+    ) -> None:
+        self._pool, self._checkpoints, self._begin_phase = pool, checkpoints, begin_phase
         self._plans: deque[_Plan] = deque()  # those that are begun and not yielded, in order
         self._running: dict[Future[Any], _JobOfPlan] = {}
         # Jobs for which the GPU had too little memory beside others; each is done again, alone.
@@ -134,6 +139,9 @@ class _Run:
         self._alone = None
         if ended.job.label:
             self._pool.report(ended.job.label, None)
+        elif ended.plan.left % _REPORTED == 1:
+            student = fit_labels(ended.plan.task.family, ended.plan.task.name)[-1]
+            self._begin_phase(f"makes labels for {student}: {ended.plan.left - 1} parts left")
         ended.plan.set_result(ended.index, result)
 
 
@@ -151,8 +159,8 @@ class _Plan:
     def set_result(self, index: int, result: Any) -> None:
         """Take the result of the job at this index of the step."""
         self._results[index] = result
-        self._left -= 1
-        if not self._left:
+        self.left -= 1
+        if not self.left:
             self._begin_step(self._results)
 
     def _begin_step(self, results: list[Any] | None) -> None:
@@ -161,7 +169,8 @@ class _Plan:
         except StopIteration as end:
             self.members = end.value
             return
-        self._results, self._left = [None] * len(jobs), len(jobs)
+        # `left` counts the jobs of the step that have not ended.
+        self._results, self.left = [None] * len(jobs), len(jobs)
         self.ready.extend(_JobOfPlan(self, index, job) for index, job in enumerate(jobs))
 
 

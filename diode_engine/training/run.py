@@ -53,11 +53,10 @@ def train_from_store(
     """
     r = request or TrainingRequest()
     table, origin = _timings(store, r)
-    table = keep(table)
+    split = split_timings(keep(table), r)  # what it refuses leaves no run to resume
     with Job(store, "train", r.spec()) as job:
         run = _TrainingRun(store, job)
         checkpoints = Checkpoints(paths.beside(store.location, "-checkpoints"))
-        split = split_timings(table, r)
         trials = planned_trials(r.family, r.trials)
         planned = planned_fits(
             r.family,
@@ -164,7 +163,7 @@ class _TrainingRun:
         )  # fmt: skip
 
     def begin_phase(self, what: str) -> None:
-        """Write what is done before or after the fits."""
+        """Write what is done besides the fits."""
         self._job.check()
         self._tell({**self.whole.to_dict(), "doing": what})
 

@@ -88,14 +88,16 @@ def train(
     from the other problems; a tuned model has its base's, unless that was made for another GPU. The
     metrics of a model of all problems are those of the first model, and its notes say so.
 
-    `begin_phase` is called with what is done before and after the fits, and `report` with their
-    progress. With `checkpoints`, a training that was interrupted continues where it was.
+    `begin_phase` is called with what is done besides the fits, and `report` with their progress.
+    With `checkpoints`, a training that was interrupted continues where it was.
 
     Raises TrainingError where there are too few timings.
     """
     began = time.monotonic()
     begin_phase("makes the features of the kernels")
-    members = stages.fit_members(split, request, report=report, checkpoints=checkpoints, fits=fits)
+    members = stages.fit_members(
+        split, request, report=report, checkpoints=checkpoints, fits=fits, begin_phase=begin_phase
+    )
     begin_phase("fits the confidence")
     model = stages.make_model(split.learned, request, origin, members.own)
     model = stages.add_confidence(model, split, request, members.folds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -57,6 +57,7 @@ def fit_members(
     report: FitCallback,
     checkpoints: Checkpoints | None,
     fits: FitExecutor,
+    begin_phase: Callable[[str], None],
 ) -> FittedMembers:
     """Fit the members of all models of a training, side by side where `fits` can."""
     seed, settings, base = request.seed, request.settings, request.base
@@ -82,7 +83,7 @@ def fit_members(
         FitTask(table, request.family, seed, of_folds if name in folds else settings, name)
         for name, table in {"": split.learned, **folds, **tables}.items()
     ]
-    members = {task.name: made for task, made in fits.run(tasks, report, checkpoints)}
+    members = {task.name: made for task, made in fits.run(tasks, report, checkpoints, begin_phase)}
     return FittedMembers(
         members[""], [members[name] for name in folds], members.get("all problems")
     )

@@ -17,8 +17,10 @@ from diode_app.settings import load
 from diode_app.widgets.modals import PickOne
 from diode_app.widgets.plot import Plot
 from diode_app.widgets.table import PagedTable, TableDialog
+from diode_engine.store import Store
 from diode_engine.store.console import Answer
-from tests.app.waiting import enter, press, running, settled, text_of
+from tests.app.waiting import enter, looked, press, running, settled, text_of
+from tests.training.conftest import make_timings
 
 
 async def ask(pilot, statement: str) -> PagedTable:
@@ -159,3 +161,13 @@ async def test_any_table_is_counted_by_a_column(make_app, filled):
         assert isinstance(app.screen, DataScreen)
         assert app.screen.table.pointed.startswith(f"{wanted}/")
         assert app.screen.table.grid.cursor_row == 1
+
+
+async def test_a_statement_that_found_no_store_is_answered_when_there_is_one(make_app, path):
+    async with running(make_app(), (120, 40), "Q") as (app, pilot):
+        await press(pilot, "ctrl+g")
+        with Store.open(path) as store:
+            store.import_table(make_timings(12), key="x", spec={})
+        await looked(pilot)
+        assert "no store" not in text_of(app)
+        assert "1 row in" in text_of(app)

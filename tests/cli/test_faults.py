@@ -56,6 +56,14 @@ def test_a_backup_that_finds_no_room_leaves_nothing(tmp_path):
     assert "cannot be written: database or disk is full" in ran.stderr
 
 
+def test_a_store_on_a_full_disk_says_what_to_do(tmp_path, good, more):
+    store = shutil.copy(good, tmp_path / "a.db")
+    asked = ("data", "import", more, "--store", store)
+    (code, out, err), _ = done(work.command, *asked, home=tmp_path, limit=30_000)
+    assert (code, out) == (1, "")
+    assert "free some space" in " ".join(err.split())
+
+
 @pytest.fixture
 def shared():
     """A folder that every user of this machine can reach."""

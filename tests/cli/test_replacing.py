@@ -21,8 +21,9 @@ from diode_engine.cli import lookup_table
 from diode_engine.cli.options import StoreType
 from diode_engine.core.problem import Problem
 from diode_engine.problems.sources import write_shapeset
-from diode_engine.store import Store, soundness, write_dataset
+from diode_engine.store import Store, read_dataset, soundness, write_dataset
 from tests.cli.conftest import every_command, execute, make_timings
+from tests.store.conftest import as_rows
 
 # The words of each command that writes a file where the user says, and the file's name. In the
 # words, {target} is that file and {store} a store; {dataset}, {many}, {shapeset}, {solution} and
@@ -344,12 +345,30 @@ def test_the_counts_of_a_damaged_store_say_so(run, store, damage):
         assert "damaged" in ran.err
 
 
+def _spoil_pages(path):
+    pages = path.stat().st_size // 4096
+    for page in range(pages // 4, pages, pages // 8):
+        _overwrite(path, page * 4096, bytes(range(256)) * 16)
+
+
 @pytest.mark.parametrize(
-    "sql", ["DELETE FROM timings WHERE candidate % 2", "UPDATE runs SET state = ''"]
+    "damage",
+    [
+        DAMAGE["timings deleted"],
+        DAMAGE["a reference lost"],
+        lambda path: os.truncate(path, path.stat().st_size * 7 // 8),
+        lambda path: execute(path, "UPDATE runs SET state = ''"),
+        _spoil_pages,
+    ],
 )
-def test_what_can_be_read_of_a_damaged_store_goes_to_a_new_file(run, store, dataset, tmp_path, sql):
-    execute(store, sql)
-    run("data", "export", dataset, "--store", store, "--damaged").says(1, "new file")
-    ran = run("data", "export", tmp_path / "new.json", "--store", store, "--damaged")
-    assert ran.code == 0
-    assert "damaged" in ran.err
+def test_what_can_be_read_of_a_damaged_store_goes_to_a_new_file(run, tmp_path, damage):
+    written, store, file = make_timings(1000), tmp_path / "a.db", tmp_path / "a.json"
+    with Store.open(store) as opened:
+        opened.add(opened.start_run("collect", {}), written)
+    damage(store)
+    ran = run("data", "export", file, "--store", store, "--damaged")
+    saved = as_rows(read_dataset(file))
+    assert 1000 < len(saved) == ran.json()["timings"]
+    assert set(map(str, saved)) <= set(map(str, as_rows(written)))
+    assert f"damaged; {4000 - len(saved):,} timings that it counts were left out" in ran.err
+    run("data", "export", file, "--store", store, "--damaged").says(1, "new file")

@@ -60,6 +60,10 @@ def test_all_trains_on_the_held_out_problems_too(run, store):
     [
         ("--hardware A100", 3, "named 'A100'; there are some of: NVIDIA H200."),
         ("--name Not/A/Name", 1, "cannot name a model"),
+        ("--name default", 1, "default is an alias"),
+        ("--family trees --epochs 3", 2, "trees has no use for --epochs: leave it out"),
+        ("--model-type deep --depth 3", 2, "network has no use for --depth"),
+        ("--fine-tune gemm --search 3", 2, "--fine-tune has no use for --search"),
         ("--family network --model-type boosted", 2, "boosted is not of --family network"),
         ("--file-extensions json", 2, "goes with --data-dir"),
         ("--data-dir . --file-extensions csv", 2, "ends in .csv"),

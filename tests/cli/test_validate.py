@@ -39,7 +39,7 @@ def test_of_the_store_is_a_run(run, store, model):
     assert (
         run("validate", "--store", store, "--model", model, "--all", "--top-n-worst", "0").code == 0
     )
-    assert run("validate", "--store", store, "--all").code == 1  # nothing is registered
+    assert run("validate", "--store", store, "--all").code == 3  # nothing is registered
     run("models", "register", model)
     assert "tripled@1" in run("validate", "--store", store, "--all").out
     with Store.open(store, read_only=True) as opened:

@@ -3,6 +3,7 @@ torch.compile, and nothing is benchmarked; it is counted, and logged once."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
+from torch._inductor.exc import InductorError
 from torch._inductor.virtualized import V
 
 import diode_engine
@@ -211,6 +213,16 @@ def test_inductors_generators_fail_for_diode_alone(place, rebuilt, library, pred
         monkeypatch.setattr(InductorChoices, "get_ktc", generators)
     assert program(mm) == library[mm]
     assert diode_engine.get_stats()["fallback_error"] == 1
+
+
+def test_a_call_that_torch_cannot_lower_is_no_failure_of_diodes(predictor):
+    """In torch 2.13 `addmm` with an out_dtype has no lowering."""
+    shapes = (512, 768), (512, 1024), (1024, 768)
+    wide = lambda c, a, b: torch.addmm(c, a, b, out_dtype=torch.float32)  # noqa: E731
+    for how in ({}, FAST):
+        with contextlib.suppress(InductorError):
+            lower(build_of(wide, *shapes), **how)
+    assert diode_engine.get_stats()["fallback_error"] == 0
 
 
 LAST = {

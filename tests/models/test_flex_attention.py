@@ -98,6 +98,26 @@ def test_a_file_that_is_cut_off_is_a_sentence(
         read(hardware)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda given: given["configs"].pop(),
+        lambda given: given["configs"][0].pop(),
+        lambda given: given["default"].append(1),
+        lambda given: given["calls"].clear(),
+        lambda given: given["calls"][0].__setitem__(2, -1),
+        lambda given: given["calls"][0].__setitem__(5, [1.0, float("nan")]),
+        lambda given: given["calls"][0].__setitem__(5, [1.0, 0.0]),
+        lambda given: given.update(kind="sideways"),
+    ],
+)
+def test_a_group_that_cannot_be_is_refused(damage):
+    given = group((1024, 1.3, 1.2), (2048, 1.3, 1.2)).to_dict()
+    damage(given)
+    with pytest.raises(ModelError, match="do not fit their times"):
+        FlexGroup.from_dict(given)
+
+
 def test_the_identity_follows_what_is_chosen_by(monkeypatch):
     table = FlexTable("NVIDIA H200", "made up", (group((1024, 1.3, 1.2)),))
     other = FlexTable("NVIDIA H200", "made up", (group((1024, 1.3, 1.21)),))

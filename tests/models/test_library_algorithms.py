@@ -10,6 +10,7 @@ import pytest
 from diode_engine import paths
 from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
+from diode_engine.errors import ModelError
 from diode_engine.models import library_algorithms as module
 from diode_engine.models.library_algorithms import AlgorithmModel, Config, Offer, describe
 
@@ -89,3 +90,25 @@ def test_a_file_has_the_model(tmp_path, monkeypatch):
         assert getattr(read, name) == getattr(model, name)
     assert read.margin == pytest.approx(1.02)
     assert read.key != model.key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"split": np.array([[0, 1, 2000]])},
+        {"split": np.array([[0, -1, 2]])},
+        {"split": np.zeros((1, 2), int), "threshold": np.zeros((1, 2), np.float32),
+         "leaf": np.zeros((1, 3), np.float32)},
+        {"tiles": TILES[:0]},
+        {"configs": (Config(-1, 20),)},
+        {"low": (4097, 16, 16)},
+        {"margin": 0.0},
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_is_refused(change):
+    model = model_that_prefers(Config(66, 23))
+    assert AlgorithmModel.from_bytes(model.to_bytes()).split.max() < module.FEATURES
+    x = describe(PROBLEM, [Offer(FIRST, 0, 1.0, 0)], TILES, 132)
+    assert x.shape == (1, module.FEATURES)
+    with pytest.raises(ModelError, match="library's algorithms"):
+        AlgorithmModel.from_bytes(replace(model, **change).to_bytes())

@@ -28,6 +28,7 @@ def reading(store: Path, out: Path) -> Iterator[Command]:
         yield (*words.split(), *where)
     yield ("data", "export", out / "a.json", *where)
     yield ("data", "export", out / "a.packed.zst", *where)
+    yield ("data", "export", out / "saved.json", "--damaged", *where)
     yield ("db", "backup", out / "copy.db", *where)
     yield ("draw-problems", out / "shapes.json", "--problems", "4", *where)
 

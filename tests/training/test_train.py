@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -306,6 +307,20 @@ def test_the_run_shows_how_far_it_is(store, monkeypatch):
     assert seen[1]["member"] == "trees-0"
     assert seen[1]["steps"] == 60
     assert seen[1]["efficiency"] > 0
+
+
+def test_the_run_shows_how_many_labels_are_made(store, monkeypatch):
+    told: list[str] = []
+    tell = Job.tell
+
+    def listen(job: Job, progress: Mapping[str, Any]) -> None:
+        told.append(progress.get("doing", ""))
+        tell(job, progress)
+
+    monkeypatch.setattr(Job, "tell", listen)
+    train_from_store(store, TrainingRequest(family="distilled", settings=SMALL))
+    assert "makes labels for distilled-4: 0 parts left" in told
+    assert "makes labels for distilled-4, fold 1 of 3: 0 parts left" in told
 
 
 def test_the_default_is_what_a_device_gets(timings):

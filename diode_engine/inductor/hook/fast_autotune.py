@@ -10,6 +10,7 @@ max-autotune (see default_mode.py).
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,7 @@ def _wrap(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(*args: Any, **kwargs: Any) -> Any:
         chooser = _chooser_for(args)
         mode = None if chooser is None else _mode_for(chooser, operator)
-        if chooser is None or mode is None:
+        if chooser is None or mode is None or not _takes(lower, args, kwargs):
             return STOCK
         try:
             with lowering_in(mode):
@@ -113,6 +114,15 @@ def _wrap(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
             return lower(*args, **kwargs)
 
     return lowered
+
+
+def _takes(lower: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether the lowering takes these arguments: that of addmm takes no out_dtype."""
+    try:
+        inspect.signature(lower).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def _chooser_for(args: tuple[Any, ...]) -> ProductChooser | None:

@@ -286,7 +286,10 @@ class SqliteBackend(Backend):
                 f"The store {path} may not be written to from here; get the right to do so, "
                 "or give the path of another store."
             )
-        return StoreError(f"The store {path} could not be read or written: {text}.")
+        what_to_do = ""
+        if "disk" in text:  # "disk I/O error", "database or disk is full"
+            what_to_do = " Its disk may be full: free some space there, and try again."
+        return StoreError(f"The store {path} could not be read or written: {text}.{what_to_do}")
 
     def _why_not_opened(self) -> str:
         path = self.location
