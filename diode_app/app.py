@@ -102,7 +102,7 @@ class DiodeApp(Actions, App[None]):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            await self.keys.put(event)
+            self.keys.put(event)
         else:
             await super().on_event(event)
 
@@ -160,9 +160,7 @@ class DiodeApp(Actions, App[None]):
     def look_at_store(self) -> None:
         if not self._looking:
             self._looking = True
-            self.run_worker(
-                self._look(), group="poll", description="looks at the store", exit_on_error=False
-            )
+            self.run_worker(self._look(), group="poll", exit_on_error=False)
 
     async def _look(self) -> None:
         before = self.session.store.last

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
     from textual.screen import Screen
     from textual.worker import Worker
+
+    # The screen, and the workers that will ask something.
+    _KeyState = tuple[Screen[object] | None, frozenset[Worker[Any]]]
 
 Typed = events.Key | events.Paste
 
@@ -71,7 +73,7 @@ class Keys:
         self._waiting: deque[Typed] = deque()
         self._task: asyncio.Task[None] | None = None
         self._last = time.monotonic()
-        self._held: ExitStack | None = None  # while it is open, the screen is not drawn
+        self.held: ExitStack | None = None  # while it is open, the screen is not drawn
         self._drawn = 0.0  # when the screen was drawn last while keys waited
 
     @property
@@ -84,23 +86,15 @@ class Keys:
         """Seconds since the last key came, or since the start."""
         return time.monotonic() - self._last
 
-    async def put(self, event: Typed) -> None:
-        """Handle the key, at once or after those before it."""
+    def put(self, event: Typed) -> None:
+        """Handle the key after those before it."""
         self._last = time.monotonic()
         self._waiting.extend(_split(event))
         if self._task is None:
-            before = self._key_state()
-            at_once = self._screen_is_made() and not self._waits_for_rows()
-            at_once = at_once and not (_chooses(event) and self._is_working(_GATHERING))
-            at_once = at_once and getattr(event, "key", "") != _CARET
-            if at_once:
-                await self._deliver(self._waiting.popleft())
-            self._task = asyncio.create_task(self._deliver_waiting(before if at_once else None))
+            self._task = asyncio.create_task(self._deliver_waiting())
 
-    async def _deliver_waiting(self, before: _KeyState | None) -> None:
+    async def _deliver_waiting(self) -> None:
         try:
-            if before is not None:
-                await self._finish_key(before)
             while self._waiting:
                 self._draw_seldom()
                 await self._wait_until(self._screen_is_made, inf)
@@ -110,6 +104,8 @@ class Keys:
                 before = self._key_state()
                 await self._deliver(await self._take_next())
                 await self._finish_key(before)
+                if not self._waiting:  # what the last one leads to is drawn, not what it leaves
+                    await self._wait_until(self._shows_result, _FRAMES_SECONDS)
         except Exception as error:  # noqa: BLE001  # Textual handles it, as of any message
             self._app.call_later(_raise, error)
         finally:
@@ -118,23 +114,19 @@ class Keys:
 
     def _draw_seldom(self) -> None:
         """Hold the screen's updates back while more keys wait, but for a frame now and then."""
-        at_once = len(self._waiting) < 2 or self._shows_question()
-        if at_once or self._undrawn_seconds > _FRAMES_SECONDS:
+        undrawn = time.monotonic() - self._drawn
+        if self._shows_question() or undrawn > _FRAMES_SECONDS:
             self.draw()
-        elif self._undrawn_seconds > _FRAME_SECONDS and self._held is None:
-            self._held = ExitStack()
-            self._held.enter_context(self._app.batch_update())
-
-    @property
-    def _undrawn_seconds(self) -> float:
-        return time.monotonic() - self._drawn
+        elif not self.held and len(self._waiting) > 1 and undrawn > _FRAME_SECONDS:
+            self.held = ExitStack()
+            self.held.enter_context(self._app.batch_update())
 
     def draw(self) -> None:
         """Hold nothing back any more. A dialog whose keys count once it is visible calls this."""
         self._drawn = time.monotonic()
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self.held is not None:
+            self.held.close()
+            self.held = None
             with suppress(ScreenError):
                 self._app.screen.refresh()
 
@@ -149,20 +141,27 @@ class Keys:
         return self._waiting.popleft()
 
     def _screen_is_made(self) -> bool:
-        try:
-            return bool(getattr(self._app.screen, "is_made", True))
-        except ScreenError:
-            return False
+        return self._screen is not None and getattr(self._screen, "is_made", True)
+
+    def _shows_result(self) -> bool:
+        return bool(self._waiting) or (self._screen_is_made() and not self._waits_for_rows())
 
     def _shows_question(self) -> bool:
-        return self._screen_is_made() and getattr(self._app.screen, "is_question", False)
+        return getattr(self._screen, "is_question", False)
+
+    @property
+    def _screen(self) -> Screen[object] | None:
+        try:
+            return self._app.screen
+        except ScreenError:
+            return None
 
     async def _finish_key(self, before: _KeyState) -> None:
         await self._wait_for_messages()
-        now = self._key_state()
-        if now.asking - before.asking:
+        screen, asking = self._key_state()
+        if asking - before[1]:
             await self._wait_for_dialog(_ASK_SECONDS)
-        elif now.asking and now.screen is not before.screen:
+        elif asking and screen is not before[0]:
             await self._wait_for_dialog(_NEXT_SECONDS)
 
     async def _wait_for_dialog(self, seconds: float) -> None:
@@ -183,14 +182,14 @@ class Keys:
         return any(getattr(node, "is_behind", False) for node in nodes) and not self._leaves()
 
     def _leaves(self) -> bool:
-        active = self._app.screen.active_bindings.get(getattr(self._waiting[0], "key", ""))
+        key = getattr(self._waiting[0], "key", "") if self._waiting else ""
+        active = self._app.screen.active_bindings.get(key)
         return active is not None and active.binding.action.partition("(")[0] in _LEAVING
 
     async def _wait_until(self, is_so: Callable[[], bool], seconds: float) -> None:
         end = time.monotonic() + seconds
         while not is_so() and time.monotonic() < end:
-            if self._undrawn_seconds > _FRAMES_SECONDS:
-                self.draw()
+            self._draw_seldom()
             await asyncio.sleep(_LOOK_SECONDS)
 
     # Messages
@@ -205,6 +204,7 @@ class Keys:
             passed = KeyHandled()
             target.post_message(passed)
             while not passed.arrived.is_set() and time.monotonic() < end:
+                self._draw_seldom()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(passed.arrived.wait(), 4 * _LOOK_SECONDS)
                 if self._focus() is not target:
@@ -214,10 +214,7 @@ class Keys:
                     return
 
     def _focus(self) -> DOMNode | None:
-        try:
-            return self._app.focused or self._app.screen
-        except ScreenError:
-            return None
+        return self._screen and (self._app.focused or self._screen)
 
     def _is_quiet(self, target: DOMNode) -> bool:
         nodes = target.ancestors_with_self
@@ -229,20 +226,8 @@ class Keys:
         return any(w.group == group and not w.is_finished for w in self._app.workers)
 
     def _key_state(self) -> _KeyState:
-        try:
-            screen: Screen[object] | None = self._app.screen
-        except ScreenError:
-            screen = None
         asking = (w for w in self._app.workers if w.group == ASKING and not w.is_finished)
-        return _KeyState(screen, frozenset(asking))
-
-
-@dataclass(frozen=True)
-class _KeyState:
-    """The screen, and the workers that will ask something."""
-
-    screen: Screen[object] | None
-    asking: frozenset[Worker[Any]]
+        return self._screen, frozenset(asking)
 
 
 async def _raise(error: Exception) -> None:

@@ -143,7 +143,9 @@ class StoreAccess:
         """Return the result of `work`, which writes models or files, in a thread of this name.
         Raises StoreError where the dashboard is read-only."""
         self.must_be_writable()
-        return await in_thread(work, name)
+        result = await in_thread(work, name)
+        self.last = replace(self.last, version=(-1, 0))  # a page that is come back to reads again
+        return result
 
     async def command(self, words: Sequence[str]) -> str:
         """Return what a headless command that changes something writes to stdout (see

@@ -272,10 +272,11 @@ class DiodeScreen(Actions, Screen[None]):
     async def _resumed(self) -> None:
         if not self.is_current:
             return  # made ahead, or left already: it reads when it is shown
-        if self._seen is not None or self.session.store.last.condition is not Condition.OPENING:
-            await self._apply_look(self.session.store.last)
+        look = self.session.store.last
+        if look == self._seen or (self._seen is None and look.condition is Condition.OPENING):
+            self.query_one(TopBar).show(look)
         else:
-            self.query_one(TopBar).show(self.session.store.last)
+            await self._apply_look(look)
         if self.has_body:
             if not self.NEEDS_STORE:
                 self.reload()
@@ -292,7 +293,7 @@ class DiodeScreen(Actions, Screen[None]):
             self.store_looked()
 
     async def _apply_look(self, look: Look) -> None:
-        before, self._seen = self._seen, look
+        before, self._seen = self._seen, look if self.has_body else None
         self.query_one(TopBar).show(look)
         trouble = self.NEEDS_STORE and not look.ready
         if trouble and look.condition is Condition.LOCKED and before is not None and before.ready:

@@ -96,7 +96,6 @@ class CollectScreen(CommandScreen):
         self.show_plan(counts, shown)
 
     def on_resize(self) -> None:
-        super().on_resize()
         if self._plan is not None and not self.form.mistakes:
             self.show(self._plan)
 

@@ -11,14 +11,14 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.keys import format_key
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from diode_app.actions import Action, Actions
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import PLACES, sections
 from diode_app.session import Session
-from diode_app.widgets.modals import DialogKeys
+from diode_app.widgets.modals import DialogKeys, Modal
 from diode_app.widgets.styling import set_text
 from diode_app.widgets.table import PagedTable
 
@@ -48,7 +48,7 @@ class HelpLine:
 Section = tuple[str, list[HelpLine]]
 
 
-class Help(Actions, ModalScreen[None]):
+class Help(Actions, Modal[None]):
     """In front of the screen `behind`."""
 
     HELP_TITLE = "Help"

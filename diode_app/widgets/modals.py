@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from rich.console import RenderableType
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
@@ -40,7 +41,26 @@ class DialogKeys(Static):
         super().__init__(Content(", ").join(parts) + ".", id=id)
 
 
-class Dialog(Actions, ModalScreen[T]):
+class Modal(ModalScreen[T]):
+    """In front of a screen that is darkened. Textual would style its new widgets twice, compute the
+    layout of both screens twice, and paint the darkened one also while nothing is drawn."""
+
+    _laid_out: object = None  # the size for which the layout was computed last
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        event.refresh_styles, self._laid_out = False, self.app.size
+
+    def on_resize(self, event: events.Resize) -> None:
+        if event.size == self._laid_out:
+            event.prevent_default()
+        self._laid_out = event.size
+
+    def render(self) -> RenderableType:
+        dashboard: Any = self.app
+        return "" if dashboard.keys.held else super().render()
+
+
+class Dialog(Actions, Modal[T]):
     """A box with a title and the widgets of `content`. The result is None where the person leaves
     it with Escape."""
 

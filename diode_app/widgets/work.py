@@ -67,12 +67,7 @@ class Latest(Generic[T]):
         self._drops = self._drops or not again
         if not self.busy:
             self.busy = True
-            self._node.run_worker(
-                self._go(),
-                group="reading",
-                description=f"reads for {self._node!r}",
-                exit_on_error=False,
-            )
+            self._node.run_worker(self._go(), group="reading", exit_on_error=False)
 
     def drop(self) -> None:
         """Show no answer to what was asked so far."""

@@ -25,7 +25,7 @@ from diode_app.settings import Settings, load
 from diode_app.widgets.bars import KeyBar
 from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.form import Field
-from diode_app.widgets.modals import Choose, Confirm, Notice, PickOne
+from diode_app.widgets.modals import Choose, Confirm, PickOne
 from diode_app.widgets.page_grid import PageGrid
 from diode_app.widgets.table import PagedTable
 from diode_engine.runs.process import current_process
@@ -122,18 +122,6 @@ async def test_a_look_at_an_unchanged_store_paints_nothing(make_app, store, monk
                 await looked(pilot)
             assert painted == [], keys
             await press(pilot, "escape", "H")
-
-
-async def test_what_is_below_a_dialog_is_new_when_the_dialog_is_gone(make_app, store):
-    run = store.start_run("train", {})
-    async with running(make_app(), (120, 40), "R") as (app, pilot):
-        app.push_screen(Notice("One", "moment"))
-        await settled(pilot)
-        store.finish_run(run, RunState.FAILED, "No data.")
-        await looked(pilot)
-        await press(pilot, "escape")
-        await asyncio.sleep(0)
-        assert "failed" in app.screen.table.page.rows[0].cells["state"]
 
 
 # Going about

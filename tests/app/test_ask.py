@@ -127,9 +127,7 @@ async def test_it_answers_without_a_store_and_follows_the_fields(make_app, model
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_an_answer_that_comes_after_a_mistake_is_not_shown(
-    fails, make_app, model, monkeypatch
-):
+async def test_an_answer_after_a_mistake_is_not_shown(fails, make_app, model, monkeypatch):
     mistaken = threading.Event()
 
     def answer_late(question):
@@ -190,9 +188,7 @@ H100 = replace(H200, name="NVIDIA H100", memory_gb_s=3350)
 
 
 @pytest.mark.parametrize("gpu", [H200, H100], ids=str)
-async def test_it_opens_with_the_gpu_of_the_timings_and_its_model(
-    make_app, store, tmp_path, here, gpu
-):
+async def test_it_opens_with_the_timings_gpu_and_its_model(make_app, store, tmp_path, here, gpu):
     """Without a GPU here, of two models that are the default of their GPU each."""
     models = {g: register_model(tmp_path, name, hardware=g, default=True)
               for g, name in ((H200, "one"), (H100, "two"))}  # fmt: skip

@@ -31,7 +31,7 @@ from diode_app.widgets.filter_box import FilterBox
 from diode_app.widgets.modals import Confirm, Prompt
 from diode_engine.store import RunState
 from tests.app.trained import make_training
-from tests.app.waiting import burst, press, running, settled, text_of
+from tests.app.waiting import burst, looked, press, running, settled, text_of
 from tests.training.conftest import make_timings
 
 
@@ -80,12 +80,8 @@ async def test_a_place_and_a_letter_for_it_in_one_burst(make_app, ended):
             assert isinstance(app.screen, Prompt)
             await burst(pilot, "escape", "R")
             assert app.current_mode == "runs"
-
-
-async def test_one_dialog_of_a_burst(make_app, ended):
-    """What is typed on a page that takes letters opens one dialog, which has the rest."""
-    async with running(make_app(), (120, 40)) as (app, pilot):
-        await burst(pilot, "R", "enter", "3", "notes")
+        # What is typed on a page that takes letters opens one dialog, which has the rest.
+        await burst(pilot, "enter", "3", "notes")
         assert isinstance(app.screen, Prompt)
         assert app.screen.query_one(Input).value == "otes"
         assert [type(screen) for screen in app.screen_stack[1:]] == [RunScreen, Prompt]
@@ -101,11 +97,7 @@ async def test_a_paste_goes_where_the_keys_before_it_lead(make_app, ended):
         app.simulate_key("enter")
         await settled(pilot)
         assert app.screen.table.query_now.filter == "kind:train"
-
-
-async def test_a_command_of_the_palette_in_one_burst(make_app, ended):
-    async with running(make_app(), (120, 40)) as (app, pilot):
-        await burst(pilot, "R", ":", "reverse", "enter")
+        await burst(pilot, "R", ":", "reverse", "enter")  # a command of the palette
         assert not app.screen.is_modal
         assert not app.screen.table.query_now.descending
 
@@ -128,9 +120,7 @@ async def test_a_key_that_leaves_does_not_wait_for_what_is_there(make_app, ended
         answered.set()
 
 
-async def test_a_key_waits_for_the_rows_that_the_key_before_it_asked_for(
-    make_app, ended, monkeypatch
-):
+async def test_a_key_waits_for_the_rows_of_the_key_before_it(make_app, ended, monkeypatch):
     """The first of them is handled, and nothing else waits, when the second one comes."""
     async with running(make_app(), (120, 40)) as (app, pilot):
         await burst(pilot, "R", "/", "tag:nothing", "enter")
@@ -303,10 +293,8 @@ async def test_none_is_made_while_keys_come(make_app, store, made_ahead, monkeyp
         while "diode_app.screens.home" not in type(app.screen).__module__:
             await pilot.pause()
         app.simulate_key("g")
-        preloading = [worker for worker in app.workers if worker.group == "preloading"]
-        while not preloading:
+        while not any(worker.group == "preloading" for worker in app.workers):
             await pilot.pause()
-            preloading = [worker for worker in app.workers if worker.group == "preloading"]
         for _ in range(50):
             await asyncio.sleep(0)
             await pilot.pause()
@@ -335,15 +323,14 @@ async def test_garbage_is_collected_while_no_key_comes(make_app, store, monkeypa
 @pytest.mark.parametrize(
     ("between_frames", "keys", "wanted"),
     [
-        (math.inf, "abcde", ["a", "held", "b", "c", "d", "drawn", "e"]),
-        (-1.0, "abcde", ["a", "b", "c", "d", "e"]),
+        (math.inf, "abcde", ["held", "a", "b", "c", "d", "e", "drawn"]),
         # A question is drawn before a key can answer it.
-        (math.inf, "abqyyyy", ["a", "held", "b", "q", "drawn", "visible"]),
+        (math.inf, "abqyyyy", ["held", "a", "b", "q", "drawn", "visible"]),
+        # During a key that takes long, a frame, and no more.
+        (1.0, "asbc", ["held", "a", "s", "drawn", "held", "b", "c", "drawn"]),
     ],
 )
-async def test_the_screen_is_drawn_seldom_while_more_keys_wait(
-    between_frames, keys, wanted, monkeypatch
-):
+async def test_the_screen_is_drawn_seldom_amid_keys(between_frames, keys, wanted, monkeypatch):
     log = []
 
     class Heard(App):
@@ -351,12 +338,15 @@ async def test_the_screen_is_drawn_seldom_while_more_keys_wait(
 
         async def on_event(self, event):
             if isinstance(event, Key) and not event.is_forwarded:
-                await self.keys.put(event)
+                self.keys.put(event)
             else:
                 await super().on_event(event)
 
-        def on_key(self, event):
+        async def on_key(self, event):
             log.append(event.key)
+            async with asyncio.timeout(20):
+                while event.key == "s" and log.count("held") < 2:
+                    await asyncio.sleep(0.01)
             if event.key == "q":
                 self.push_screen(Confirm("Start it?"))
 
@@ -376,9 +366,34 @@ async def test_the_screen_is_drawn_seldom_while_more_keys_wait(
         log.clear()
         monkeypatch.setattr(keys_module, "_FRAME_SECONDS", -1.0)
         monkeypatch.setattr(keys_module, "_FRAMES_SECONDS", between_frames)
+        monkeypatch.setattr(keys_module, "_PASS_SECONDS", 20.0)
         monkeypatch.setattr(Confirm, "_accept_keys", lambda _: log.append("visible"))
         await burst(pilot, keys)
         assert log == wanted
+
+
+async def test_what_has_not_changed_is_not_read_or_laid_out_again(make_app, ended, monkeypatch):
+    """Of a page that a dialog or another place has covered; what was written is read."""
+    async with running(make_app(poll_seconds=3600.0), (120, 40), "R", "n") as (app, pilot):
+        await press(pilot, "escape")
+        done, page, read = [], app.screen, app.session.store.read
+        monkeypatch.setattr(app.session.store, "read", lambda work: done.append(work) or read(work))
+        page.screen_layout_refresh_signal.subscribe(page, done.append)
+        await press(pilot, "question_mark")
+        assert not done
+        await press(pilot, "escape", "H", "R")
+        assert not [each for each in done if each is not page]
+        await press(pilot, "question_mark")
+        ended.set_note(3, "w")
+        await looked(pilot)
+        await press(pilot, "escape")
+        assert page.record["note"] == "w"
+        await press(pilot, "enter", "n", "x")
+        await pilot.resize_terminal(80, 24)
+        await press(pilot, "enter", "escape")
+        assert app.screen is page
+        assert page.record["note"] == "x"
+        assert page.has_class("-narrow")
 
 
 # What a terminal sends

@@ -195,9 +195,7 @@ def test_a_chosen_kernel_is_compared_with_the_library_s(captured):
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
-async def test_three_keys_from_a_captured_program_to_what_gains_most_and_why(
-    make_app, captured, size
-):
+async def test_three_keys_lead_to_what_gains_most_and_why(make_app, captured, size):
     async with running(make_app(), size, "P", "enter", "w") as (app, _):
         words = app.screen.query_one("#ranking-words")
         assert words.region

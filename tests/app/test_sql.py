@@ -30,9 +30,7 @@ async def ask(pilot, statement: str) -> PagedTable:
     return pilot.app.screen.query_one("#sql-table", PagedTable)
 
 
-async def test_a_statement_is_answered_as_a_table_to_sort_plot_and_export(
-    make_app, filled, tmp_path
-):
+async def test_an_answer_is_a_table_to_sort_plot_and_export(make_app, filled, tmp_path):
     async with running(make_app(), (120, 40), "Q") as (app, pilot):
         table = await ask(pilot, "SELECT id, m AS size, op FROM problems ORDER BY id")
         assert [column.label for column in table.columns] == ["id", "size", "op"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from textual.app import App
 from textual.widgets import OptionList
@@ -24,6 +26,8 @@ COLUMNS = [Column(key, key.upper(), right=True) for key in ("n", "eff", "wide")]
 
 
 class TableApp(App[None]):
+    keys = SimpleNamespace(held=None)
+
     def __init__(self, folder, rows=3, columns=COLUMNS, cell="0.459", settings=None):
         super().__init__()
         session = Session(StoreAccess(folder / "none.db"), settings or Settings(), None)

@@ -33,9 +33,7 @@ def run(store):
     return store.start_run("train", {})
 
 
-async def test_what_could_not_be_written_stays_in_its_dialog(
-    make_app, store, path, run, monkeypatch
-):
+async def test_what_is_not_written_stays_in_its_dialog(make_app, store, path, run, monkeypatch):
     async with running(make_app(), (80, 24), "R", "n") as (app, pilot):
         monkeypatch.setattr(sqlite_connection, "BUSY_SECONDS", 0.3)
         with locked(path):
