@@ -44,12 +44,15 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[LocalHardware]:
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """No screen is made ahead, nothing blinks or is animated, the garbage collector stays as it is,
-    and a pilot waits, six times for each key, until the process is idle for 5 ms, not 20."""
+    no part of a frame is rendered alone, since no terminal shows it, and a pilot waits until the
+    process is idle for 5 ms, not 20."""
     gc = SimpleNamespace(freeze=lambda: None, get_count=lambda: (0, 0, 0))
     monkeypatch.setattr("diode_app.app.gc", gc)
     monkeypatch.setattr("diode_app.app.MADE_AHEAD", ())  # each test would make all screens
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
     monkeypatch.setattr(constants, "TEXTUAL_ANIMATIONS", "none")
+    unseen = "textual._compositor.Compositor.render_partial_update"
+    monkeypatch.setattr(unseen, lambda compositor: compositor._dirty_regions.clear())
     monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", 0.005)
     monkeypatch.setattr("textual._wait.SLEEP_IDLE", 0.0005)
 

@@ -24,7 +24,7 @@ from diode_engine.errors import QueryError
 from diode_engine.store import Store
 from tests.app.registered import register_model
 from tests.app.trained import make_training
-from tests.app.waiting import lines_of, press, running, settled, text_of
+from tests.app.waiting import burst, lines_of, press, running, settled, text_of
 from tests.training.conftest import make_timings
 
 TIMINGS = make_timings(12)
@@ -125,7 +125,8 @@ async def test_a_model_of_one_gpu_is_opened_where_another_has_its_name(
 
 
 async def _ask(pilot, words: str) -> list[str]:
-    await press(pilot, "colon", *words)
+    await press(pilot, "colon")
+    await burst(pilot, words)
     found = pilot.app.screen.query_one(OptionList)
     return [str(found.get_option_at_index(i).prompt) for i in range(found.option_count)]
 

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from rich.cells import cell_len
+from textual._context import visible_screen_stack
 from textual.app import App
 from textual.events import Key
-from textual.keys import _character_to_key
+from textual.keys import _character_to_key, key_to_character
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -25,7 +26,7 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
     waited for."""
     app = pilot.app
     end = time.monotonic() + seconds
-    before = ""
+    before: list[str] = []
     while True:
         await pilot.pause()
         working: list[Any] = [worker for worker in app.workers if not worker.is_finished]
@@ -34,14 +35,13 @@ async def settled(pilot: Pilot[None], seconds: float = 30) -> None:
         if isinstance(app, DiodeApp) and app.keys.busy:
             working.append("the keys")
         if not working:
-            shown = asyncio.Event()  # set after the work that widgets do when they are idle
-            app.screen.call_after_refresh(shown.set)
-            await asyncio.wait_for(shown.wait(), seconds)
-            await pilot.pause()
-            now = _painted(app)
+            now = lines_of(app)
             if now == before:
                 return
             before = now
+            shown = asyncio.Event()  # set after the work that widgets do when they are idle
+            app.screen.call_after_refresh(shown.set)
+            await asyncio.wait_for(shown.wait(), seconds)
         assert time.monotonic() < end, working
 
 
@@ -62,7 +62,7 @@ async def running(
 async def press(pilot: Pilot[None], *keys: str) -> None:
     """Presses the keys, each when all that the one before it caused is done."""
     for key in keys:
-        await pilot.press(key)
+        _send(pilot.app, key)
         await settled(pilot)
 
 
@@ -97,17 +97,14 @@ async def until_shown(pilot: Pilot[None], words: str) -> None:
 
 def text_of(app: App[Any]) -> str:
     """What is on the screen, as if it were one line."""
-    return " ".join(_painted(app).split())
+    return " ".join(" ".join(lines_of(app)).split())
 
 
 def lines_of(app: App[Any]) -> list[str]:
     """The lines of the screen, with their blanks at the end. Textual has no public way to them."""
+    visible_screen_stack.set(app._background_screens)  # what is below a dialog
     strips = app.screen._compositor.render_strips()
     return ["".join(segment.text for segment in strip) for strip in strips]
-
-
-def _painted(app: App[Any]) -> str:
-    return " ".join(lines_of(app))
 
 
 def toasts(app: DiodeApp) -> list[str]:
@@ -118,12 +115,16 @@ def toasts(app: DiodeApp) -> list[str]:
 async def burst(pilot: Pilot[None], *words: str) -> None:
     """Sends keys without a moment between them, as over a slow connection: names of keys, or texts
     of several characters (`"/bmm"`). Waits until all that they caused is done."""
-    app = pilot.app
     for word in words:
         for key in [word] if word in _NAMED else word:
-            name = key if key in _NAMED else _character_to_key(key)
-            app.post_message(Key(name, None if key in _NAMED else key).set_sender(app))
+            _send(pilot.app, key)
     await settled(pilot)
+
+
+def _send(app: App[Any], key: str) -> None:
+    """Sends a key, by its name, or a character, and waits for nothing."""
+    name = key if len(key) > 1 else _character_to_key(key)
+    app.post_message(Key(name, key_to_character(key)).set_sender(app))
 
 
 _NAMED = {"enter", "escape", "tab", "space", "down", "up", "backspace"}

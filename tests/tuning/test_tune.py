@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from diode_engine.training.settings import TrainingSettings
 from diode_engine.tuning import quick, rounds
 from diode_engine.tuning.rounds import TuneRequest
 from diode_engine.tuning.run import Tuned, tune
+from tests.app.registered import register_model
 from tests.samples import tile
 
 WORKERS = Path(__file__).parents[1] / "collect"
@@ -154,9 +156,10 @@ def test_from_another_gpu_s_model_the_tuned_one_is_better_and_both_are_on_the_pa
         monkeypatch.setattr(quick, "has_xgboost", lambda: False)
         base = tuned(store, minutes=30.0).model
     assert load_artifact(base.folder).manifest.family == "network"
-    manifest = base.folder / "manifest.json"
-    text = manifest.read_text().replace(H200.name, H100.name)
-    h100 = registry.register(_copied(tmp_path, base.folder, text))
+    copy = Path(shutil.copytree(base.folder, tmp_path / "copy"))
+    manifest = copy / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(H200.name, H100.name))
+    h100 = registry.register(copy)
     registry.remove(base, aliases=True)
     script()
     with Store.open(tmp_path / "s.db") as store:
@@ -174,8 +177,7 @@ def test_from_another_gpu_s_model_the_tuned_one_is_better_and_both_are_on_the_pa
 
 
 def test_a_model_taken_before_that_knows_none_of_the_products_is_not_on_the_page(tmp_path, script):
-    with Store.open(tmp_path / "first.db") as store:
-        before = tuned(store).model
+    before = register_model(tmp_path, "before", default=True)
     manifest = json.loads((before.folder / "manifest.json").read_text())
     manifest["coverage"]["op_types"] = ["int_mm int8"]
     (before.folder / "manifest.json").write_text(json.dumps(manifest))
@@ -184,15 +186,6 @@ def test_a_model_taken_before_that_knows_none_of_the_products_is_not_on_the_page
     choosers = [row["chooser"] for row in made.document["choosers"]]
     assert choosers[0].startswith(made.model.reference)
     assert not any(chooser.startswith(before.reference) for chooser in choosers)
-
-
-def _copied(tmp_path: Path, folder: Path, manifest: str) -> Path:
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for file in folder.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    (copy / "manifest.json").write_text(manifest)
-    return copy
 
 
 def test_one_that_was_stopped_keeps_its_timings_and_goes_on_with_the_time_that_is_left(
@@ -214,15 +207,12 @@ def test_one_that_was_stopped_keeps_its_timings_and_goes_on_with_the_time_that_i
         assert all(s.state.ended for s in find(store))
         assert kept > 100
         made = tuned(store)
-        assert len(store.read()) > kept
+        table = store.read()
+        assert len(table) > kept
         before = stopped.run.progress["timing_seconds"]
         assert made.document["timing_seconds"] - before < 0.7 * 60 * 60
-        assert len({*map(str, _rows(store))}) == len(store.read())  # nothing was timed twice
-
-
-def _rows(store: Store) -> list[tuple[int, int]]:
-    table = store.read()
-    return list(zip(table.problem.tolist(), table.candidate.tolist(), strict=True))
+        rows = {*zip(table.problem.tolist(), table.candidate.tolist(), strict=True)}
+        assert len(rows) == len(table)  # nothing was timed twice
 
 
 def test_a_run_that_was_asked_to_stop_stops(tmp_path, script):
