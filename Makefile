@@ -27,7 +27,7 @@ demo: setup ## run the whole of Diode on the shipped timings
 test: export OMP_NUM_THREADS := 1
 test: setup ## run the tests
 	@echo "Testing (1 of 2): all but Inductor ..."
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 --dist worksteal
+	@$(BIN)/pytest -q -n auto --maxprocesses 4
 	@echo "Testing (2 of 2): Inductor's lowering, without a GPU ..."
 	@$(BIN)/pytest -q -n auto --maxprocesses 4 --dist loadfile tests/inductor_nogpu
 

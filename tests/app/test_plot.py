@@ -7,6 +7,7 @@ import csv
 import io
 import math
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
 
 import pytest
 from textual.app import App, ComposeResult
@@ -31,6 +32,8 @@ TOP = Lines(
 
 
 class _Shown(App[None]):
+    keys = SimpleNamespace(held=None)  # the dashboard's say whether it draws
+
     def compose(self) -> ComposeResult:
         yield Plot()
 
