@@ -25,9 +25,7 @@ def test_the_tables_are_of_the_measured_rows(writer, page):
     assert writer["with_tables"](text) == text, "run `python docs/write_figures.py`"
 
 
-def test_programs_of_libraries_have_a_table_as_soon_as_they_were_measured(
-    writer, tmp_path, monkeypatch
-):
+def test_measured_programs_of_libraries_have_a_table(writer, tmp_path, monkeypatch):
     monkeypatch.setitem(writer["clients"].__globals__, "RESULTS", tmp_path)
     page = "<!-- figures: clients -->\n<!-- end -->\n"
     assert writer["with_tables"](page) == page
