@@ -19,7 +19,7 @@ from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.fit_pool import FitCallback, GpuFullError, Job, Pool
 from diode_engine.training.fit_steps import FitTask, Members, TaskSteps, fit_labels
 
-_REPORTED = 10  # one in so many parts of the labels is reported
+_REPORTED = 10  # parts of the labels from one report to the next
 _PROCESS_BYTES = 750 << 20  # what a process needs besides its job: torch and XGBoost
 
 
