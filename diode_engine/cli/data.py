@@ -34,7 +34,7 @@ from diode_engine.store import (
 )
 from diode_engine.store.backends import backend_of
 from diode_engine.store.problem_counts import GROUPS, Statistic, statistics
-from diode_engine.store.salvage import salvaged
+from diode_engine.store.salvage import salvage
 from diode_engine.store.soundness import LOST, check_counts
 from diode_engine.store.summaries import count_timings
 
@@ -95,7 +95,7 @@ def export(file: str, store: Location, hardware: str | None, damaged: bool) -> N
     """
     check_output(Path(file), FileKind.DATASET)
     with (
-        salvaged(store)
+        salvage(store)
         if damaged and isinstance(store, Path) and store.is_file()
         else open_existing(store)
     ) as source:

@@ -281,8 +281,8 @@ def _check_settings(family: str, fine_tune: str | None) -> None:
     """Raises UsageError for a given setting that the model to train does not have."""
     context, form = click.get_current_context(), {"family": family, "fine_tune": fine_tune or ""}
     what = f"--family {family}" if fine_tune is None else "--fine-tune"
-    every = (each for each in context.command.params if isinstance(each, Option))
-    for each in [each for each in every if each.heading == "Settings"]:
+    every = [each for each in context.command.params if isinstance(each, Option)]
+    for each in (each for each in every if each.heading == "Settings"):
         given = context.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE
         if given and not each.applies(form):
             raise click.UsageError(f"{what} has no use for {each.opts[0]}: leave it out.")

@@ -161,32 +161,32 @@ class CandidateTable(Sequence[Candidate]):
         return cls(CandidateColumns(templates, template, *rest), make)
 
 
-def _row(candidate: Candidate, unknown: npt.NDArray[np.float32]) -> bytes:
-    """1.0 and the candidate's values of COLUMNS, which the candidate keeps; `unknown` where it is
-    not known. `unknown` is 0.0 and the default values."""
+def _row(candidate: Candidate, unknown: tuple[float, ...]) -> tuple[float, ...]:
+    """1.0 and the candidate's values of COLUMNS; `unknown` where it is not known. `unknown` is 0.0
+    and the default values."""
     template = TEMPLATES.get(candidate.template)
     if template is None:
-        return unknown.tobytes()
-    kept: dict[str, bytes] = vars(candidate)
-    if "_row" not in kept:
-        row = unknown.copy()
-        row[0] = 1.0
-        for name, value in candidate.kwargs:
-            if (place := template.places.get(name)) is not None:
-                if type(value) is not int or not 1 <= value <= _MAX_VALUE:
-                    return unknown.tobytes()
-                row[place + 1] = value
-        if not candidate.config.keys() >= set(template.required):
-            return unknown.tobytes()
-        kept["_row"] = row.tobytes()
-    return kept["_row"]
+        return unknown
+    row = [1.0, *unknown[1:]]
+    places, required = template.places, template.required
+    missing = len(required)
+    for name, value in candidate.kwargs:
+        place = places.get(name)
+        if place is None:
+            continue
+        if type(value) is not int or not 1 <= value <= _MAX_VALUE:
+            return unknown
+        row[place + 1] = value
+        missing -= name in required
+    return tuple(row) if missing == 0 else unknown
 
 
 def _encode(candidates: tuple[Candidate, ...]) -> CandidateColumns:
-    unknown = np.array((0.0, *COLUMNS.values()), np.float32)
-    rows = b"".join([_row(candidate, unknown) for candidate in candidates])
-    table = np.frombuffer(rows, np.float32).reshape(len(candidates), len(unknown))
-    columns = np.ascontiguousarray(table.T)
+    unknown = (0.0, *map(float, COLUMNS.values()))
+    rows: npt.NDArray[np.float32] = np.array(
+        [_row(candidate, unknown) for candidate in candidates], dtype=np.float32
+    ).reshape(len(candidates), len(unknown))
+    columns = np.ascontiguousarray(rows.T)
     columns.flags.writeable = False
     templates = tuple(dict.fromkeys(candidate.template for candidate in candidates))
     places = {name: place for place, name in enumerate(templates)}

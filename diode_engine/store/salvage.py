@@ -28,8 +28,8 @@ _TABLES = (
     *RECORDS, schema.failures, schema.runs, schema.sweeps, schema.timings, schema.kernels,
     schema.tallies,
 )  # fmt: skip
-_ROWS = 64  # of problems, candidates, or sweeps with their timings that a page has at most
-_MORE = 1000  # keys that are looked for after the last one that can be read in order
+_ROWS_OF_PAGE = 64  # at most: of problems, of candidates, or of sweeps with their timings
+_KEYS_BEYOND = 1000  # that are tried, at least, after the last key that can be read in order
 _IMPOSSIBLE = (
     f"min_us > median_us OR min_us <= 0 OR median_us <= 0 OR median_us > {MAX_US} OR"
     f" min_us > {MAX_US} OR spread_us NOT BETWEEN 0 AND {MAX_US} OR"
@@ -38,10 +38,10 @@ _IMPOSSIBLE = (
 
 
 @contextmanager
-def salvaged(damaged: Path) -> Iterator[Store]:
-    """A store in a temporary folder with those timings of the damaged one that can be read and are
-    possible, and with the damaged one's counts of timings. Raises StoreError where the damaged one
-    has no tables, or they cannot be found."""
+def salvage(damaged: Path) -> Iterator[Store]:
+    """Open a store in a temporary folder that has those timings of the damaged one that can be read
+    and are possible, and the damaged one's counts of timings. Raises StoreError where the damaged
+    one has no tables, or they cannot be found."""
     backend = SqliteBackend(damaged)
     with tempfile.TemporaryDirectory(prefix="diode-salvaged-") as folder:
         copy = Path(folder, "salvaged.db")
@@ -61,10 +61,11 @@ def salvaged(damaged: Path) -> Iterator[Store]:
             source.execute("BEGIN")  # from the first read on, all is as it is now
             target.execute("DELETE FROM failures")
             (pages,) = source.execute("PRAGMA page_count").fetchone()
-            last = min(_ROWS * pages, max(_last_key(source, table) for table in _TABLES))
+            last = max(_find_last_key(source, table) for table in _TABLES)
+            last = min(last, _ROWS_OF_PAGE * pages)
             for table in _TABLES:
                 statement = bulk.insert_statement(table)
-                for row in _rows(source, table, 0, last):
+                for row in _read_rows(source, table, 0, last):
                     with suppress(sqlite3.IntegrityError):  # read twice, or impossible
                         target.execute(statement, row)
         with Store.open(copy) as store:
@@ -75,21 +76,21 @@ def salvaged(damaged: Path) -> Iterator[Store]:
             yield store
 
 
-def _last_key(source: sqlite3.Connection, table: sa.Table) -> int:
-    """The last value of the first column of the primary key; where it cannot be read, a number that
-    is probably not less."""
+def _find_last_key(source: sqlite3.Connection, table: sa.Table) -> int:
+    """Return the last value of the first column of the primary key; where it cannot be read, a
+    number that is probably not less."""
     last, key = 0, table.primary_key.columns[0].name
     try:
         for (found,) in source.execute(f"SELECT {key} FROM {table.name} ORDER BY {key}"):
             last = found if isinstance(found, int) else last
     except sqlite3.DatabaseError:
-        return 2 * last + _MORE
+        return 2 * last + _KEYS_BEYOND
     return last
 
 
-def _rows(source: sqlite3.Connection, table: sa.Table, first: int, last: int) -> Iterator[Any]:
-    """The rows whose first column of the primary key is from `first` to `last`, some twice. They
-    are read from both ends, up to what cannot be read, and what is between in two halves."""
+def _read_rows(source: sqlite3.Connection, table: sa.Table, first: int, last: int) -> Iterator[Any]:
+    """Yield the rows whose first column of the primary key is from `first` to `last`, some twice.
+    They are read from both ends, up to what cannot be read, and what is between in two halves."""
     key = table.primary_key.columns[0].name
     columns = ", ".join(f'"{column.name}"' for column in table.c)
     query = f"SELECT {columns} FROM {table.name} WHERE {key} BETWEEN ? AND ? ORDER BY {key}"
@@ -106,8 +107,8 @@ def _rows(source: sqlite3.Connection, table: sa.Table, first: int, last: int) ->
     first, last = reached
     if first < last:
         middle = (first + last) // 2
-        yield from _rows(source, table, first, middle)
-        yield from _rows(source, table, middle + 1, last)
+        yield from _read_rows(source, table, first, middle)
+        yield from _read_rows(source, table, middle + 1, last)
 
 
 def _remove_misfits(target: sqlite3.Connection, wrong: dict[sa.Table, list[int]]) -> None:

@@ -169,8 +169,7 @@ class _Plan:
         except StopIteration as end:
             self.members = end.value
             return
-        # `left` counts the jobs of the step that have not ended.
-        self._results, self.left = [None] * len(jobs), len(jobs)
+        self._results, self.left = [None] * len(jobs), len(jobs)  # left: jobs that have not ended
         self.ready.extend(_JobOfPlan(self, index, job) for index, job in enumerate(jobs))
 
 

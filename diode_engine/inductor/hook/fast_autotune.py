@@ -94,12 +94,14 @@ def _lowered_ops() -> dict[Any, Operator]:
 
 
 def _wrap(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(lower)
+
     # Some products can be lowered in the default mode only.
     @guard("lowering for a choice failed", stock=lower, report=report_failure)
     def lowered(*args: Any, **kwargs: Any) -> Any:
         chooser = _chooser_for(args)
         mode = None if chooser is None else _mode_for(chooser, operator)
-        if chooser is None or mode is None or not _takes(lower, args, kwargs):
+        if chooser is None or mode is None or not _takes(signature, args, kwargs):
             return STOCK
         try:
             with lowering_in(mode):
@@ -116,10 +118,10 @@ def _wrap(operator: Operator, lower: Callable[..., Any]) -> Callable[..., Any]:
     return lowered
 
 
-def _takes(lower: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _takes(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether the lowering takes these arguments: that of addmm takes no out_dtype."""
     try:
-        inspect.signature(lower).bind(*args, **kwargs)
+        signature.bind(*args, **kwargs)
     except TypeError:
         return False
     return True

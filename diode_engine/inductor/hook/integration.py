@@ -197,7 +197,7 @@ class IntegrationRegistry:
         integration = entry.integration
         if entry.replaces is None and self._state(entry)[0] is State.ACTIVE:
             return True
-        if entry.is_being_turned_on:  # and imports a part of Inductor, after which all are asked
+        if entry.is_being_turned_on:  # its own imports of Inductor turn all on
             return False
         try:
             entry.is_being_turned_on = True
