@@ -138,7 +138,8 @@ drawn_options = add_options(
 @option(
     "--candidates", type=READ_FILE,
     help='Time only the candidates in this file, a JSON list of {"template": ..., "kwargs": '
-    "{...}}; with --budget at most that many of them.",
+    "{...}}; with --budget at most that many of them. With a dataset its problems are timed again, "
+    "of each the candidates that it has there.",
 )  # fmt: skip
 @option(
     "--direct", is_flag=True, heading="How",
@@ -248,6 +249,12 @@ def make_plan(values: Mapping[str, Any]) -> Plan:
     if compiles is not None and not (values["direct"] and values["budget"]):
         raise click.UsageError("--compiles goes with --direct and --budget.")
     wanted, sources = wanted_problems(values, held_out=only_held_out), named_sources(values)
+    if candidates is not None and not candidates.read_bytes().lstrip().startswith(b"["):
+        if files or sources:
+            raise click.UsageError(
+                "The dataset of --candidates names the problems: leave out --file and --source."
+            )
+        return _plan_again(candidates, wanted, values["budget"])
     found = [p for file in files for p in problems_in(file, values["seed"]) if wanted.holds(p)]
     if files and only_held_out:
         diagnostics.note(f"{len(found)} problems in the files are held out from training.")
@@ -260,6 +267,21 @@ def make_plan(values: Mapping[str, Any]) -> Plan:
     fixed = None if candidates is None else read_candidates(candidates)
     selection = CandidateSelection(values["budget"], fixed, compiles, default)
     return Plan.for_problems(found, selection, whole=values["whole"])
+
+
+def _plan_again(dataset: Path, wanted: Wanted, budget: int | None) -> Plan:
+    """The plan that times again what a dataset has of the wanted problems."""
+    from diode_engine.collect.planning.plan import CandidateSelection, Plan, PlannedProblem
+    from diode_engine.store import read_dataset
+
+    table, entries = read_dataset(dataset, times_required=False), []
+    for number, rows in table.groups():
+        named = dict.fromkeys(table.candidates[i] for i in table.candidate[rows])
+        if wanted.holds(problem := table.problems[number]):
+            entries.append(PlannedProblem(problem, CandidateSelection(budget, tuple(named))))
+    if not entries:
+        raise NothingError(f"{dataset} has no such problems.")
+    return Plan(tuple(entries))
 
 
 def _spec(values: Mapping[str, Any]) -> dict[str, Any]:

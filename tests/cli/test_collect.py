@@ -40,6 +40,15 @@ def test_a_plan_is_shown_and_nothing_is_made(run, shapeset, tmp_path):
     assert not store.exists()
 
 
+def test_a_plan_times_again_what_a_dataset_has(run, dataset):
+    asked = ("collect", "--plan", "--candidates", dataset)
+    counted = run(*asked).json()["by_selection"]
+    assert counted == {"named candidates": {"problems": 12, "candidates": 48}}
+    assert run(*asked, "--budget=3").json()["candidates"] == 36
+    run(*asked, "--ops=int_mm").says(3, "has no such problems")
+    run(*asked, "--source=skinny").says(2, "leave out --file and --source")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

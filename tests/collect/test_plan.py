@@ -134,7 +134,7 @@ def test_of_named_candidates_a_budget_takes_so_many():
     out = handed_out(planned(selection))
     assert len(out) == selection.size(PROBLEM).candidates == 4
     assert set(out) <= set(named)
-    assert str(selection) == "up to 4 of 9 named candidates"
+    assert str(selection) == "up to 4 named candidates"
 
 
 def test_of_the_default_space_nothing_else_is_handed_out():

@@ -1,8 +1,9 @@
 """One rank of a distributed program, in a process of its own.
 
-It runs training steps on the processor, with gloo, under DDP, FSDP2 and tensor parallelism. What
-Dynamo and autograd hand to Inductor is also compiled for a pretended GPU, up to the programs that
-Inductor writes or finds in its cache. The rank tells the kernels in these programs.
+It runs training steps under DDP, FSDP2 and tensor parallelism, and tells the kernels in the
+programs that Inductor writes or finds in its cache. The steps run on the rank's GPU with nccl where
+there are GPUs. Else they run on the processor with gloo, and what Dynamo and autograd hand to
+Inductor is compiled for a pretended GPU, up to these programs.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ import diode_engine
 from diode_engine.inductor import without_gpu
 
 WORLD = 2
+GPUS = torch.cuda.device_count()  # before one is pretended
+KIND = "cuda" if GPUS else "cpu"
 ROWS, WIDTH, INNER, CLASSES = 64, 768, 2048, 1000
 PATIENCE = timedelta(seconds=120)
 MAX_AUTOTUNE = {"max_autotune": True, "shape_padding": False, "benchmark_epilogue_fusion": False}
@@ -55,7 +58,7 @@ class Block(torch.nn.Module):
 
 def model() -> torch.nn.Sequential:
     layers = torch.nn.Sequential(Block(), torch.nn.Linear(WIDTH, CLASSES))
-    return layers.to(torch.bfloat16)
+    return layers.to(KIND, torch.bfloat16)
 
 
 def compile_on_gpu(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
@@ -76,7 +79,8 @@ def compile_on_gpu(graph: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs:
 
 
 def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    return compile_fx(graph, inputs, inner_compile=compile_on_gpu, config_patches=MAX_AUTOTUNE)
+    inner = compile_fx_inner if GPUS else compile_on_gpu
+    return compile_fx(graph, inputs, inner_compile=inner, config_patches=MAX_AUTOTUNE)
 
 
 def ddp() -> torch.nn.Module:
@@ -86,7 +90,7 @@ def ddp() -> torch.nn.Module:
 
 
 def fsdp2() -> torch.nn.Module:
-    net, mesh = model(), init_device_mesh("cpu", (WORLD,))
+    net, mesh = model(), init_device_mesh(KIND, (WORLD,))
     for block in net:
         fully_shard(block, mesh=mesh)
         block.compile(backend=backend)
@@ -95,7 +99,7 @@ def fsdp2() -> torch.nn.Module:
 
 def tensor_parallel() -> torch.nn.Module:
     plan = {"*.up": ColwiseParallel(), "*.down": RowwiseParallel()}
-    net = parallelize_module(model(), init_device_mesh("cpu", (WORLD,)), plan)
+    net = parallelize_module(model(), init_device_mesh(KIND, (WORLD,)), plan)
     return torch.compile(net, backend=backend)
 
 
@@ -119,6 +123,8 @@ def load(key: str, path: str, *args: Any, **kwargs: Any) -> Any:
     if "def call(" not in source:  # a kernel's code
         return load_code(key, path, *args, **kwargs)
     programs.append(source)
+    if GPUS:
+        return load_code(key, path, *args, **kwargs)
     return SimpleNamespace(call=None, runner=None, __file__=path)
 
 
@@ -131,26 +137,33 @@ def kernels(program: str) -> list[str]:
 
 def main() -> None:
     asked = json.load(sys.stdin)
-    without_gpu.pretend()
-    place = f"file://{asked['meeting']}"
+    if GPUS:
+        torch.cuda.set_device(asked["rank"])
+    else:
+        without_gpu.pretend()
+        AlgorithmSelectorCache.make_precompile_fn = lambda *_, **__: dict
     dist.init_process_group(
-        "gloo", init_method=place, rank=asked["rank"], world_size=WORLD, timeout=PATIENCE
-    )
+        "nccl" if GPUS else "gloo", init_method=f"file://{asked['meeting']}", rank=asked["rank"],
+        world_size=WORLD, timeout=PATIENCE,
+    )  # fmt: skip
     if asked.get("others"):
         compile_others()
     PyCodeCache.load_by_key_path = load
-    AlgorithmSelectorCache.make_precompile_fn = lambda *_, **__: dict
     counters.clear()
-    steps = {}
+    steps, losses = {}, {}
     for make in (ddp, fsdp2, tensor_parallel):
         torch._dynamo.reset()
         programs.clear()
         torch.default_generator.manual_seed(asked["rank"])
         net = make()  # kept until the gradients are reduced
-        net(torch.randn(ROWS, WIDTH, dtype=torch.bfloat16)).float().square().mean().backward()
+        loss = net(torch.randn(ROWS, WIDTH, dtype=torch.bfloat16).to(KIND)).float().square().mean()
+        loss.backward()
         steps[make.__name__] = [kernels(program) for program in programs]
+        losses[make.__name__] = float(loss)
     told = {
         "steps": steps,
+        "losses": losses,
+        "searches": counters["inductor"]["select_algorithm_autotune"],
         "hits": counters["inductor"]["fxgraph_cache_hit"],
         "misses": counters["inductor"]["fxgraph_cache_miss"],
         "fallbacks": diode_engine.get_stats()["fallbacks"],

@@ -54,8 +54,7 @@ class CandidateSelection:
 
     def __str__(self) -> str:
         if self.fixed is not None:
-            most = "" if self.budget is None else f"up to {self.budget} of "
-            return f"{most}{len(self.fixed)} named candidates"
+            return f"{'' if self.budget is None else f'up to {self.budget} '}named candidates"
         whole = "DEFAULT candidates" if self.default else "candidates"
         return f"all {whole}" if self.budget is None else f"up to {self.budget} {whole}"
 
