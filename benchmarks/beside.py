@@ -1,7 +1,7 @@
 """A benchmark of two checkouts side by side: whether a change has made something slower.
 
     git worktree add --detach OTHER COMMIT
-    python benchmarks/beside.py OTHER hook.py trained_models/nvidia-h200/gemm/16
+    python benchmarks/beside.py OTHER hook.py trained_models/nvidia-h200/gemm/17
 
 Each checkout has the script. The other checkout's and this one's run in turn, ROUNDS times each.
 Time is processor time (user and system, of all threads), which other work on the machine changes

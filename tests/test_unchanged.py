@@ -23,7 +23,7 @@ from diode_engine.store import read_dataset
 
 KEPT = Path(__file__).with_name("unchanged.npz")
 SHIPPED = Path(__file__).parents[1] / "datasets" / "nvidia-h200"
-MODEL = Path(__file__).parents[1] / "trained_models" / "nvidia-h200" / "gemm" / "16"
+MODEL = Path(__file__).parents[1] / "trained_models" / "nvidia-h200" / "gemm" / "17"
 FILES = ("real-layers-2026-11-22", "gemm-direct-2026-11-22", "gemm-direct-bf16-2026-11-21")
 EACH = 6  # problems of an op and a type, in a file
 MAX_CANDIDATES = 24  # candidates of a problem

@@ -73,7 +73,7 @@ def test_the_members_are_those_of_the_model(filled, monkeypatch):
     monkeypatch.undo()  # the shipped models
     view = candidate_view(filled, PROBLEM, TILED, H200)
     names = [row.record["model"] for row in view.predictions]
-    first = names.index("gemm@16")
+    first = names.index("gemm@17")
     members = [row.record["us"] for row in view.predictions[first + 1 :][:7]]  # seven teachers
     assert names[first + 1].startswith("  ")
     mean = float(np.exp(np.mean(np.log(members))))

@@ -116,7 +116,7 @@ def test_what_a_compile_has_chosen_stays_and_what_it_has_not_asked_is_predicted(
     other = replace(report.products[0], kernel=Candidate.make("aten::mm"), predicted_us=1.0)
     record.write(replace(report, products=(other, *report.products[1:])), reported)
     program = _program(reported)
-    assert (program.model.reference, program.model.hardware) == ("gemm@16", H200)
+    assert (program.model.reference, program.model.hardware) == ("gemm@17", H200)
     answers = ask_models(program.problems, program, None)
     views = view_products(program, answers, None)
     for view, product in zip(views, program.report.products, strict=True):
@@ -199,7 +199,7 @@ async def test_three_keys_lead_to_what_gains_most_and_why(make_app, captured, si
     async with running(make_app(), size, "P", "enter", "w") as (app, _):
         words = app.screen.query_one("#ranking-words")
         assert words.region
-        assert words.content.plain.startswith(f"{PRODUCTS[1]} ×1\nsaves 15.")
+        assert words.content.plain.startswith(f"{PRODUCTS[1]} ×1\nsaves 16.")
         assert "Why: predicted to be the fastest" in text_of(app)
         assert "What makes it faster" in text_of(app)
 
@@ -223,7 +223,7 @@ async def test_a_report_is_sorted_by_what_it_saves(make_app, reported):
 async def test_a_page_says_whose_predictions_are_not_the_report_s(make_app, reported):
     record.write(replace(record.read(reported), model="mine@3"), reported)
     async with running(make_app(), (120, 40), "P", "enter") as (app, _):
-        assert "mine@3 is not here: what the report does not say is gemm@16's." in text_of(app)
+        assert "mine@3 is not here: what the report does not say is gemm@17's." in text_of(app)
 
 
 async def test_products_candidates_and_reasons_move_together(make_app, captured):
@@ -264,9 +264,9 @@ async def test_another_model_and_another_program_beside(make_app, captured, repo
     async with running(make_app(), (160, 50), "P") as (app, pilot):
         await press(pilot, "colon", *"captured", "enter")
         await press(pilot, "v")
-        await click_on(pilot, "gemm@14")
+        await click_on(pilot, "gemm@16")
         assert "2: kernel" in text_of(app)
-        assert "compared with gemm@14 (2)" in text_of(app)
+        assert "compared with gemm@16 (2)" in text_of(app)
         assert all(row.record["other_us"] for row in app.screen.table.page.rows)
         await press(pilot, "v", "end", "enter")
         assert "compared with python program.py (2)" in text_of(app)

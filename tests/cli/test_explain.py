@@ -168,7 +168,7 @@ def test_without_any_model(run):
 
 
 def test_an_op_that_the_model_does_not_know(run, tmp_path):
-    shipped = load_artifact(paths.shipped_dir() / "trained_models/nvidia-h200/gemm/16")
+    shipped = load_artifact(paths.shipped_dir() / "trained_models/nvidia-h200/gemm/17")
     coverage = replace(shipped.manifest.coverage, op_types=("mm bfloat16",))
     manifest = replace(shipped.manifest, name="only-mm", coverage=coverage)
     save_artifact(tmp_path / "only-mm", manifest, shipped.members)

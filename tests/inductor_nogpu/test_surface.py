@@ -98,7 +98,7 @@ def test_a_profile_has_every_choice_in_its_order(predictor):
 
 def test_the_models_here(tmp_path):
     shipped = [m for m in diode_engine.list_available_models() if m["source"] == "shipped"]
-    assert {m["model"] for m in shipped} == {"gemm@14", "gemm@16"}
+    assert {m["model"] for m in shipped} == {"gemm@16", "gemm@17"}
     folder = next(m["folder"] for m in shipped if m["taken"])
     taken = diode_engine.register_model(folder)  # a folder is copied into the user's registry
     found = next(m for m in diode_engine.list_available_models() if m["source"] == "user")
