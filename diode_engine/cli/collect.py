@@ -250,11 +250,12 @@ def make_plan(values: Mapping[str, Any]) -> Plan:
         raise click.UsageError("--compiles goes with --direct and --budget.")
     wanted, sources = wanted_problems(values, held_out=only_held_out), named_sources(values)
     if candidates is not None and not candidates.read_bytes().lstrip().startswith(b"["):
-        if files or sources:
+        if files or sources or values["whole"]:
             raise click.UsageError(
-                "The dataset of --candidates names the problems: leave out --file and --source."
+                "The dataset of --candidates says what is timed: leave out --file, --source and "
+                "--whole."
             )
-        return _plan_again(candidates, wanted, values["budget"])
+        return _plan_again(candidates, wanted, values["budget"], compiles)
     found = [p for file in files for p in problems_in(file, values["seed"]) if wanted.holds(p)]
     if files and only_held_out:
         diagnostics.note(f"{len(found)} problems in the files are held out from training.")
@@ -269,7 +270,7 @@ def make_plan(values: Mapping[str, Any]) -> Plan:
     return Plan.for_problems(found, selection, whole=values["whole"])
 
 
-def _plan_again(dataset: Path, wanted: Wanted, budget: int | None) -> Plan:
+def _plan_again(dataset: Path, wanted: Wanted, budget: int | None, compiles: int | None) -> Plan:
     """The plan that times again what a dataset has of the wanted problems."""
     from diode_engine.collect.planning.plan import CandidateSelection, Plan, PlannedProblem
     from diode_engine.store import read_dataset
@@ -278,7 +279,8 @@ def _plan_again(dataset: Path, wanted: Wanted, budget: int | None) -> Plan:
     for number, rows in table.groups():
         named = dict.fromkeys(table.candidates[i] for i in table.candidate[rows])
         if wanted.holds(problem := table.problems[number]):
-            entries.append(PlannedProblem(problem, CandidateSelection(budget, tuple(named))))
+            selection = CandidateSelection(budget, tuple(named), compiles)
+            entries.append(PlannedProblem(problem, selection))
     if not entries:
         raise NothingError(f"{dataset} has no such problems.")
     return Plan(tuple(entries))

@@ -46,7 +46,8 @@ def test_a_plan_times_again_what_a_dataset_has(run, dataset):
     assert counted == {"named candidates": {"problems": 12, "candidates": 48}}
     assert run(*asked, "--budget=3").json()["candidates"] == 36
     run(*asked, "--ops=int_mm").says(3, "has no such problems")
-    run(*asked, "--source=skinny").says(2, "leave out --file and --source")
+    for option in ("--source=skinny", "--whole=1"):
+        run(*asked, option).says(2, "leave out --file, --source and --whole")
 
 
 @pytest.mark.parametrize(

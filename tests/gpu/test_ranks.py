@@ -24,11 +24,15 @@ def test_ranks_compile_the_same_kernels_and_benchmark_nothing(tmp_path):
         )
         for _ in asked
     ]
-    for rank, line in zip(ranks, asked, strict=True):
-        rank.stdin.write(line)
-        rank.stdin.close()
-        rank.stdin = None  # as `communicate` wants it
-    first, second = (json.loads(rank.communicate(timeout=300)[0]) for rank in ranks)
+    try:
+        for rank, line in zip(ranks, asked, strict=True):
+            rank.stdin.write(line)
+            rank.stdin.close()
+            rank.stdin = None  # as `communicate` wants it
+        first, second = (json.loads(rank.communicate(timeout=300)[0]) for rank in ranks)
+    finally:
+        for rank in ranks:
+            rank.kill()
     assert list(first["steps"]) == ["ddp", "fsdp2", "tensor_parallel"]
     assert first["steps"] == second["steps"]
     for programs in first["steps"].values():
