@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from io import BufferedRandom
 from pathlib import Path
+from typing import BinaryIO
 
 UNFINISHED = ".unfinished-"  # the beginning of the names of files that are being written
 
@@ -74,8 +75,9 @@ def kind_of(path: Path) -> FileKind | None:
         return None
     with path.open("rb") as file:
         head = file.read(_HEAD)
-    if head.startswith(_ZSTANDARD):
-        head = _decompressed_head(head)
+        if head.startswith(_ZSTANDARD):
+            file.seek(0)
+            head = _decompressed_head(file) or head
     if _NOTHING.fullmatch(head):
         return None
     for kind, beginning in _BEGINNINGS:
@@ -85,14 +87,15 @@ def kind_of(path: Path) -> FileKind | None:
     return FileKind.TEXT if text else FileKind.OTHER
 
 
-def _decompressed_head(data: bytes) -> bytes:
+def _decompressed_head(file: BinaryIO) -> bytes:
+    """Return the beginning of what is compressed; nothing where the file is damaged."""
     import zstandard
 
     try:
-        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+        with zstandard.ZstdDecompressor().stream_reader(file) as reader:
             return reader.read(_HEAD)
     except zstandard.ZstdError:
-        return data
+        return b""
 
 
 def _cut(head: bytes) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from diode_engine.atomic import FileKind, kind_of, scratch_beside, whole_file, w
 from diode_engine.cli.files import write_output
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
+from diode_engine.paths import shipped_dir
 from diode_engine.problems.sources.shapeset import write_shapeset
 from diode_engine.store import Store, maintenance, write_dataset
 from diode_engine.store.datasets.format import SUFFIXES
@@ -153,6 +154,14 @@ def test_the_kind_of_a_file_is_known_by_its_beginning(tmp_path, what):
 def test_a_dataset_of_each_form_is_known(tmp_path, suffix):
     write_dataset(_EMPTY, tmp_path / f"a{suffix}")
     assert kind_of(tmp_path / f"a{suffix}") is FileKind.DATASET
+
+
+def test_a_large_dataset_is_known_and_a_damaged_one_is_not_nothing(tmp_path):
+    """Its first compressed block is longer than the beginning that is read of other files."""
+    shipped = shipped_dir() / "datasets/nvidia-h100/tune-2026-11-23.packed.zst"
+    assert kind_of(shipped) is FileKind.DATASET
+    (tmp_path / "a").write_bytes(shipped.read_bytes()[:500])
+    assert kind_of(tmp_path / "a") is FileKind.OTHER
 
 
 def test_a_page_of_any_length_is_a_text(tmp_path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diode_engine.atomic import FileKind
+from diode_engine.atomic import FileKind, kind_of
 from diode_engine.cli import diagnostics, options
 from diode_engine.cli.files import check_output
 from diode_engine.cli.options import (
@@ -249,7 +249,7 @@ def make_plan(values: Mapping[str, Any]) -> Plan:
     if compiles is not None and not (values["direct"] and values["budget"]):
         raise click.UsageError("--compiles goes with --direct and --budget.")
     wanted, sources = wanted_problems(values, held_out=only_held_out), named_sources(values)
-    if candidates is not None and not candidates.read_bytes().lstrip().startswith(b"["):
+    if candidates is not None and kind_of(candidates) is FileKind.DATASET:
         if files or sources or values["whole"]:
             raise click.UsageError(
                 "The dataset of --candidates says what is timed: leave out --file, --source and "

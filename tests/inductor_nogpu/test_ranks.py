@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,8 +25,7 @@ from diode_engine.inductor.hook.fingerprint import read_fingerprint
 from diode_engine.inductor.without_gpu import lower
 from diode_engine.location import location_of
 from tests.inductor_nogpu.conftest import FixedPredictor, Rule, build_of, gemm
-
-RANK = Path(__file__).with_name("rank.py")
+from tests.ranks import Rank, run_ranks
 
 
 def install(predictor: Any, **options: Any) -> Fingerprint:
@@ -174,36 +168,6 @@ def test_a_store_that_answers_nothing_hinders_no_compile(monkeypatch):
     assert not answers
     compiled.set()
     assert asked.wait(10)
-
-
-@dataclass(frozen=True)
-class Rank:
-    """What differs between the processes of a program, and from one start to the next."""
-
-    environment: dict[str, str]
-    others: bool = False  # it compiles other graphs first
-
-
-def run_ranks(place: Path, *ranks: Rank) -> list[dict[str, Any]]:
-    """What each rank of a program tells (see rank.py)."""
-    meeting = str(place / f"meeting-{len(list(place.iterdir()))}")
-    processes = []
-    for number, rank in enumerate(ranks):
-        process = subprocess.Popen(
-            [sys.executable, str(RANK)], env={**os.environ, **rank.environment}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        json.dump({"rank": number, "meeting": meeting, "others": rank.others}, process.stdin)
-        process.stdin.close()
-        process.stdin = None  # as `communicate` wants it
-        processes.append(process)
-    try:
-        ended = [process.communicate(timeout=300) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], ended
-    return [json.loads(out) for out, _ in ended]
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without c10d")
