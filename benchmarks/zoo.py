@@ -4,8 +4,8 @@
         [--gpus N] [--compilers N] [--limit S]          measure, on a GPU
     python benchmarks/zoo.py --lower [--models REGEX] [--ways …] [--json FILE] [--workers N]
         [--products FILE]                               lower for an H200 that need not be there
-    python benchmarks/zoo.py --set SHAPESET …           products, to be measured or lowered
-        (a shapeset or a folder of them), each compiled alone, its operands not in the cache
+    python benchmarks/zoo.py --set FILE …               other models (a file like libraries.json),
+        or products (a shapeset or a folder of them), each alone, its operands not in the cache
     python benchmarks/zoo.py --report FILE [--markdown] what was measured
     python benchmarks/zoo.py --list [--models REGEX]
 
@@ -24,11 +24,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import zoo_report
 from processes import Rows, always, each_in_a_process, leave, need_gpu, python, rows_out
-from zoo_models import ZOO, Model, missing, single
+from zoo_models import ZOO, Model, libraries, missing, single
 from zoo_report import wrong
 
-from diode_engine.errors import DiodeError
+from diode_engine.documents import read_document
+from diode_engine.errors import DatasetError, DiodeError
+from diode_engine.problems.sources.shapeset import LIMITS
 
 QUICK = ("plain", "import", "fast", "install", "threshold")
 
@@ -46,7 +49,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, help="how many; all of this machine's")
     parser.add_argument("--compilers", type=int, default=2, help="models that compile for a GPU")
     parser.add_argument("--workers", type=int, default=1, help="processes that lower")
-    parser.add_argument("--set", default="zoo", help="products, not the zoo's models")
+    parser.add_argument("--set", default="zoo", help="other models, or products")
     parser.add_argument("--products", type=Path, metavar="FILE", help="a shapeset, with --lower")
     parser.add_argument("--markdown", action="store_true", help="with --report")
     what = parser.add_mutually_exclusive_group()
@@ -67,8 +70,6 @@ def main() -> None:
         for model in models:
             print(f"{model.name:36s} {model.group:16s} {model.source:13s} {model.kind}")
     elif args.report:
-        import zoo_report
-
         zoo_report.show(args.report, markdown=args.markdown)
     else:
         _ways(args, parser)
@@ -82,17 +83,21 @@ def main() -> None:
 
 def _models(args: argparse.Namespace) -> list[Model]:
     """The models of the set that --models names. Raises re.error, DatasetError."""
-    models = list(ZOO.values()) if args.set == "zoo" else single.products(Path(args.set))
+    path = Path(args.set)
+    if args.set == "zoo":
+        models = list(ZOO.values())
+    elif path.is_file() and "models" in (table := read_document(path, LIMITS, DatasetError)):
+        models = list(libraries.models(table))
+    else:
+        models = single.products(path)
     return [model for model in models if re.search(args.models, model.name)]
 
 
 def _ways(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     from zoo_ways import WAYS
 
-    if args.ways is None:
-        args.ways = [*QUICK, "mode"] if args.lower else list(QUICK)
-        return
-    given = args.ways.split(",")
+    quick = [*QUICK, "mode"] if args.lower else QUICK
+    given = quick if args.ways is None else args.ways.split(",")
     if unknown := set(given) - set(WAYS):
         parser.error(f"there is no way {', '.join(unknown)}; there are {', '.join(WAYS)}")
     args.ways = ["plain", *(way for way in WAYS if way in given and way != "plain")]
@@ -119,7 +124,7 @@ def _tasks(
     """(name, command) for each model that can be built here and has a way that is not done yet."""
     tasks = []
     for model in models:
-        if reason := missing(model):
+        if reason := missing(model.source):
             print(f"{model.name}: left out, {reason}", file=sys.stderr)
         elif left := [way for way in ways if (model.name, way) not in done]:
             given = ",".join({"plain": None, **dict.fromkeys(left)})
@@ -182,7 +187,6 @@ def _lower(args: argparse.Namespace, models: list[Model]) -> int:
 
 def _measure(args: argparse.Namespace, models: list[Model]) -> None:
     import torch
-    import zoo_report
 
     need_gpu()
     gpus = min(args.gpus or torch.cuda.device_count(), torch.cuda.device_count())

@@ -32,15 +32,11 @@ ZOO: dict[str, Model] = {
 __all__ = ["ZOO", "Model", "missing"]
 
 
-def missing(model: Model) -> str:
-    """Why the model cannot be built here: its library cannot be imported. Empty where it can."""
-    return "" if model.source == "written" else _not_imported(model.source)
-
-
 @functools.cache
-def _not_imported(library: str) -> str:
+def missing(source: str) -> str:
+    """Why no model of a library can be built here: it cannot be imported. Empty where it can."""
     try:
-        importlib.import_module(library)
+        importlib.import_module("zoo_models.written" if source == "written" else source)
     except Exception as error:  # noqa: BLE001  # a torchvision of another torch raises anything
-        return f"{library} cannot be imported, {type(error).__name__}: {error}"
+        return f"{source} cannot be imported, {type(error).__name__}: {error}"
     return ""

@@ -134,8 +134,8 @@ _BUILDERS: dict[str, Callable[[Spec, Spec], Built]] = {
 }  # fmt: skip
 
 
-def _models() -> Iterator[Model]:
-    table = json.loads(Path(__file__).with_suffix(".json").read_text())
+def models(table: Spec) -> Iterator[Model]:
+    """The models of a table like `libraries.json`."""
     by_name = {spec["name"]: spec for spec in table["models"]}
     for own in table["models"]:
         spec = by_name[own["like"]] | own if "like" in own else own
@@ -145,4 +145,4 @@ def _models() -> Iterator[Model]:
         yield Model(own["name"], spec["group"], spec["source"], build, dtype, **ways)
 
 
-MODELS = tuple(_models())
+MODELS = tuple(models(json.loads(Path(__file__).with_suffix(".json").read_text())))

@@ -1,7 +1,8 @@
-"""Products that are compiled alone: the list of fresh ones, and their operands; no GPU is asked."""
+"""Sets beside the zoo: the names of their models, and the operands of products; no GPU is asked."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from diode_engine.core.problem import Problem
@@ -26,12 +27,15 @@ def test_no_dataset_has_the_sizes_that_were_drawn():
     assert fresh & known == set()
 
 
-def test_each_product_of_a_folder_is_a_program_with_a_name_of_its_own():
-    from zoo_models import single
+def test_each_model_of_a_set_has_a_name_of_its_own():
+    import zoo
 
-    models = single.products(FRESH)
-    assert len({model.name for model in models}) == len(models) == 114
-    assert {model.group for model in models} == {
+    products = zoo._models(argparse.Namespace(set=FRESH, models=""))
+    programs = zoo._models(argparse.Namespace(set=f"{FRESH.parent}/fresh_programs.json", models=""))
+    names = {model.name for model in (*zoo.ZOO.values(), *products, *programs)}
+    assert len(names) == len(zoo.ZOO) + len(products) + len(programs)
+    assert (len(products), len(programs)) == (114, 69)
+    assert {model.group for model in products} == {
         "product, TF32", "product, float32", "product, half aligned", "product, half odd"
     }  # fmt: skip
 

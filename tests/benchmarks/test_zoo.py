@@ -231,12 +231,8 @@ def test_the_report_has_ratios_and_what_failed(markdown, tmp_path, capsys):
 def test_the_report_of_lowered_programs_says_what_differs_and_what_failed(tmp_path, capsys):
     import zoo_report
 
-    lowered = {
-        "error": "",
-        "kernels": {"poi": 3, "mm": 2},
-        "products": 2,
-        "stats": {"fallbacks": 0},
-    }
+    kernels = {"poi": 3, "mm": 2}
+    lowered = {"error": "", "kernels": kernels, "products": 2, "stats": {"fallbacks": 0}}
     rows = [
         {"model": "a", "way": "plain", **lowered},
         {"model": "a", "way": "import", **lowered, "error": "RuntimeError: no"},  # done again below
