@@ -36,7 +36,9 @@ from diode_engine.models.library_algorithms import (
     AlgorithmModel,
     Config,
     Offer,
+    choose_place,
     describe,
+    least_gain,
     model_for,
 )
 
@@ -152,7 +154,8 @@ def chooser(argument: str) -> Callable[[Row, Sequence[Row]], list[int] | None]:
         order: list[int] = answer.argsort(kind="stable")[: np.isfinite(answer).sum()].tolist()
         steps = p.a.align, p.b.align, p.N
         aligned = not any(step * p.dtype.itemsize % 16 for step in steps)
-        first = choose_place(answer, model.margin if aligned else math.inf)
+        gain = least_gain(p, H100, model.margin) if aligned else math.inf
+        first = choose_place(answer, gain)
         return order if how else [first, *(i for i in order if i != first)]
 
     name = "Diode's trees, " + ("their own order" if how else "as a compile")
@@ -221,11 +224,8 @@ def predicted(model: AlgorithmModel, each: Measured) -> np.ndarray[Any, Any]:
     return np.where(offered, answer, math.inf)
 
 
-def choose_place(answer: np.ndarray[Any, Any], margin: float) -> int:
-    """The place of the algorithm that is taken; 0, the heuristic's first, where none is predicted
-    to be faster by the margin."""
-    place = int(answer.argmin())
-    return place if answer[place] < answer[0] - math.log(margin) else 0
+def take(each: Measured, answer: np.ndarray[Any, Any], margin: float) -> int:
+    return choose_place(answer, least_gain(each.problem, KNOWN.get(each.device, H100), margin))
 
 
 def kind(each: Measured) -> str:
@@ -246,7 +246,7 @@ def report(answers: Sequence[tuple[Measured, np.ndarray[Any, Any]]]) -> None:
         best = geomean(m.us[0] / m.us.min() for m, _ in some)
         print(f"{name:24s} {len(some):5d} products, best {best:.3f}")
         for margin in MARGINS:
-            speeds = [m.us[0] / m.us[choose_place(answer, margin)] for m, answer in some]
+            speeds = [m.us[0] / m.us[take(m, answer, margin)] for m, answer in some]
             slower = sum(speed < 1 / SLOWER for speed in speeds)
             print(
                 f"    margin {margin:.2f}: {geomean(speeds):.4f}, worst {min(speeds):.3f}, "

@@ -137,7 +137,7 @@ def main() -> None:
     offers = [Offer(config, 0, 1.0) for config in trees.configs]
     line(
         f"choosing among {len(offers)} algorithms of cuBLASLt",
-        median_ms(lambda p: trees.choose(p, offers, h100.multiprocessors), problems),
+        median_ms(lambda p: trees.choose(p, offers, h100), problems),
     )
     line("loading their trees", median_ms(lambda _: model_for(h100), problems[:20]))
     imported, loaded = load_ms(folder)

@@ -2,10 +2,10 @@
 
 python docs/write_figures.py
 
-The rows are benchmarks/results/zoo-*.jsonl.zst (programs), clients-*.jsonl.zst (programs of
-libraries), batch-invariance-*.jsonl.zst, and the manifests of the default models in trained_models/
-(held-out products). A page has a table between `<!-- figures: NAME -->` and `<!-- end -->`; no
-other page repeats its figures.
+The rows are benchmarks/results/zoo-*.jsonl.zst and fresh-programs-*.jsonl.zst (programs),
+clients-*.jsonl.zst (programs of libraries), batch-invariance-*.jsonl.zst, and the manifests of the
+default models in trained_models/ (held-out products). A page has a table between
+`<!-- figures: NAME -->` and `<!-- end -->`; no other page repeats its figures.
 """
 
 from __future__ import annotations
@@ -52,6 +52,13 @@ SETS = (
     MeasuredSet("zoo-h200-2026-11-24.jsonl.zst", "gemm@11", "851fa045", "2026-11-24"),
     MeasuredSet("zoo-h200-2026-11-24.second.jsonl.zst", "gemm@12", "5519ad90", "2026-11-24", True),
     MeasuredSet("zoo-h200-2026-11-28.jsonl.zst", "gemm@16", "cb63f218", "2026-11-28", True),
+    MeasuredSet("zoo-h200-2026-11-29.jsonl.zst", "gemm@17", "a27bbf71", "2026-11-29", True),
+)
+# Of families that the zoo does not have, drawn by name before any was measured.
+FRESH = (
+    MeasuredSet(
+        "fresh-programs-h200-2026-11-29.jsonl.zst", "gemm@17", "18f2ae6d", "2026-11-29", True
+    ),
 )
 H100 = (
     MeasuredSet("zoo-h100-2026-11-24.jsonl.zst", "gemm@12", "5519ad90", "2026-11-24", True),
@@ -103,6 +110,7 @@ def programs() -> str:
         ),
         _programs_line("**all**", diode.values()),
         _programs_line("**all**, on an H100", read_programs(H100)[DIODE].values()),
+        _programs_line("other families, drawn by name", read_programs(FRESH)[DIODE].values()),
     ]
     both = [name for name in search if name in diode]
     lines += [
@@ -241,14 +249,14 @@ def _invariance(*tables: str) -> str:
 
 def sources() -> str:
     """Which model, commit and date each measured set is of."""
-    last = [*read_programs()[DIODE].values(), *read_programs(H100)[DIODE].values()]
+    last = [row for sets in (SETS, H100, FRESH) for row in read_programs(sets)[DIODE].values()]
     manifest = _default_model()
-    lines = ["| set | rows that count | model | commit | date |", "|---|---|---|---|---|"]
-    for measured in (*reversed(H100), *reversed(SETS)):
+    lines = ["| set | rows | model | commit | date |", "|---|---|---|---|---|"]
+    for measured in (*FRESH, *reversed(H100), *reversed(SETS)):
         count = sum(row["set"] == measured for row in last)
         if count:
             lines.append(
-                f"| `benchmarks/results/{measured.file}` | {count} programs | {measured.model} "
+                f"| `benchmarks/results/{measured.file}` | {count} | {measured.model} "
                 f"| {measured.commit} | {measured.date} |"
             )
     held_out = sum(gpu["metrics"]["problems"] for gpu in manifest["gpus"])

@@ -30,6 +30,10 @@ from diode_engine.models.shipped import read_shipped, shipped_path
 from diode_engine.models.tensors import Tensors
 
 FEATURES = 63  # columns that `describe` returns
+# What an algorithm must gain beside a model's margin (docs/notes/library-algorithms.md): in a batch
+# or with a matrix for bias, where the trees err most, and by how much launches of a kernel differ.
+_UNSURE, _NOISE_US = 0.05, 0.2
+_LAUNCH_US = 2.0
 UNLISTED = 99  # the place of an algorithm that the heuristic does not list
 _UNDEFINED = 1  # the rows and columns of a tile that is not known
 # The blocks of a cluster, N × M, by cublasLtClusterShape_t from 2 on.
@@ -125,7 +129,7 @@ class AlgorithmModel:
     level by level, and `leaf` is [t, 2^d]. A row goes right where its feature is the threshold or
     more. `base` is added to the leaves' sum. `configs` may be taken where cuBLASLt accepts them,
     beside those that it lists. `low` and `high` are the least and greatest M, N and K that were
-    timed, and an algorithm must be predicted to be `margin` times as fast as the first to be taken.
+    timed; what an algorithm must gain to be taken is `least_gain` for this `margin`.
     """
 
     split: npt.NDArray[np.int64]
@@ -166,12 +170,11 @@ class AlgorithmModel:
         fits = all(low <= size <= high for low, size, high in bounds)
         return fits and problem.dtype.itemsize == 2
 
-    def choose(self, problem: Problem, offers: Sequence[Offer], multiprocessors: int) -> int:
-        """Return the place of the offer to take; 0, the heuristic's first, where no other is
-        predicted to be faster by the margin."""
-        predicted = self.predict(describe(problem, offers, self.tiles, multiprocessors))
-        best = int(predicted.argmin())
-        return best if predicted[best] < predicted[0] - np.log(self.margin) else 0
+    def choose(self, problem: Problem, offers: Sequence[Offer], hardware: Hardware) -> int:
+        """Return the place of the offer to take; 0, the heuristic's first, where no other gains
+        enough."""
+        x = describe(problem, offers, self.tiles, hardware.multiprocessors)
+        return choose_place(self.predict(x), least_gain(problem, hardware, self.margin))
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes, in the safetensors format."""
@@ -201,7 +204,10 @@ class AlgorithmModel:
             tensors.whole("tiles", None, 2).astype(np.int64),
             tuple(map(float, tensors.take("low", 3))), tuple(map(float, tensors.take("high", 3))),
             float(tensors.take("margin", 1)[0]), int(tensors.take("version", 1)[0]),
-            content_key("library-algorithms", {"sha256": hashlib.sha256(data).hexdigest()}),
+            content_key("library-algorithms", {
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "gain": [_UNSURE, _NOISE_US, _LAUNCH_US],
+            }),
         )  # fmt: skip
         is_complete = inner > 0 and inner & (inner + 1) == 0  # each tree
         is_known = split.size and 0 <= split.min() <= split.max() < FEATURES
@@ -211,6 +217,23 @@ class AlgorithmModel:
         ):  # fmt: skip
             raise ModelError("The model of the library's algorithms has values that cannot be.")
         return made
+
+
+def least_gain(problem: Problem, hardware: Hardware, margin: float) -> float:
+    """Return how many times as fast as the heuristic's first algorithm another must be predicted to
+    be to be taken, for a model of this margin."""
+    arithmetic_s = problem.flops / hardware.peak_flops(problem.dtype)
+    memory_s = problem.moved_bytes[1] / (1e9 * hardware.memory_gb_s)
+    least_us = _LAUNCH_US + 1e6 * max(arithmetic_s, memory_s)
+    is_unsure = problem.B > 1 or problem.bias is Bias.MATRIX
+    return margin + _UNSURE * is_unsure + _NOISE_US / least_us
+
+
+def choose_place(predicted: npt.NDArray[np.float64], gain: float) -> int:
+    """Return the place of the algorithm of the least of these log times [n]; 0, the first, where it
+    is not `gain` times as fast as that one."""
+    best = int(predicted.argmin())
+    return best if predicted[best] < predicted[0] - np.log(gain) else 0
 
 
 def path_for(hardware: Hardware) -> Path:

@@ -12,7 +12,13 @@ from diode_engine.core.hardware import H200
 from diode_engine.core.problem import Problem
 from diode_engine.errors import ModelError
 from diode_engine.models import library_algorithms as module
-from diode_engine.models.library_algorithms import AlgorithmModel, Config, Offer, describe
+from diode_engine.models.library_algorithms import (
+    AlgorithmModel,
+    Config,
+    Offer,
+    describe,
+    least_gain,
+)
 
 TILES = np.zeros((24, 2), np.int64)
 TILES[20], TILES[23] = (128, 128), (128, 256)
@@ -39,9 +45,24 @@ def test_a_faster_algorithm_is_chosen_by_the_margin():
     other = Config(66, 23)
     model = model_that_prefers(other)
     offers = [Offer(FIRST, 0, 1.0, 0), Offer(other, 0, 1.0)]
-    assert model.choose(PROBLEM, offers, 132) == 1
-    assert replace(model, margin=1.12).choose(PROBLEM, offers, 132) == 0
-    assert model.choose(PROBLEM, offers[:1], 132) == 0
+    assert model.choose(PROBLEM, offers, H200) == 1
+    assert replace(model, margin=1.04).choose(PROBLEM, offers, H200) == 0
+    assert model.choose(PROBLEM, offers[:1], H200) == 0
+
+
+def test_an_algorithm_must_gain_more_where_the_trees_err_and_where_a_product_takes_microseconds():
+    large = Problem.make("mm", 8192, 8192, 8192, "bfloat16")
+    assert least_gain(large, H200, 1.02) == pytest.approx(1.02, abs=1e-3)
+    # 2.6 MB at 4.8 TB/s, and a launch
+    assert least_gain(PROBLEM, H200, 1.02) == pytest.approx(1.02 + 0.2 / 2.55, abs=1e-3)
+    batch = Problem.make("bmm", 8192, 8192, 8192, "bfloat16", B=8)
+    assert least_gain(batch, H200, 1.02) == pytest.approx(1.07, abs=1e-3)
+    vector, matrix = (
+        Problem.make("addmm", 8192, 8192, 8192, "bfloat16", bias=bias)
+        for bias in ("vector", "matrix")
+    )
+    assert least_gain(vector, H200, 1.02) == pytest.approx(1.02, abs=1e-3)
+    assert least_gain(matrix, H200, 1.02) == pytest.approx(1.07, abs=1e-3)
 
 
 def test_the_trees_answer_as_they_are_drawn():

@@ -117,7 +117,7 @@ class AlgorithmChooser:
                 results.append(result)
                 configs.append(config)
         offers = _offers(configs, results, listed)
-        place = model.choose(problem, offers, self._hardware.multiprocessors)
+        place = model.choose(problem, offers, self._hardware)
         # torch copies a matrix to the output before it adds the product.
         copies = operands.bias is not None and not is_vector(operands.bias)
         if not place and not copies:
