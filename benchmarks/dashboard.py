@@ -59,7 +59,7 @@ PAGES = (
     ("Data", "D", "ATen eff."), ("a problem", "\r", "GFLOP"), ("a candidate", "\r", "Predictions"),
     ("Ask", "W", "estimate"), ("Train", "T", "Family"), ("Validate", "V", "judged"),
     ("Models", "M", "of best"), ("a model", "\r", "Lineage"),
-    ("Programs", "P", "-- python program.py"), ("sizes", "nmm 64 64 64 bf16", "Which products"),
+    ("Programs", "P", "-- python program.py"), ("sizes", "nmm 64 64 64 bf16", "mm 64 64 64 bf16"),
     ("a program", "\r", "All times"),
     ("SQL", "Q", "^g answers"), ("Settings", "S", "Kept in"), ("Help", "?", "Escape closes it"),
     ("About", "\x1bA", "python is"), ("Home", "H", "Model in use"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 __version__ = "0.2.0"
 
@@ -30,8 +31,12 @@ def _installed(module: str, *distributions: str) -> str | None:
     """The version of an imported module, else of the first of these distributions that is
     installed."""
     loaded = getattr(sys.modules.get(module), "__version__", None)
-    if loaded is not None:  # it may have been built from source, without metadata
-        return str(loaded)
+    # It may have been built from source, without metadata.
+    return _find(distributions) if loaded is None else str(loaded)
+
+
+@cache  # one search takes milliseconds
+def _find(distributions: tuple[str, ...]) -> str | None:
     from importlib import metadata
 
     for name in distributions:

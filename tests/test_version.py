@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import metadata
 
-from diode_engine.version import triton_version
+from diode_engine import version as module
 
 
 def test_triton_of_a_nightly_torch_is_found(monkeypatch):
@@ -15,5 +15,6 @@ def test_triton_of_a_nightly_torch_is_found(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(module, "_find", module._find.__wrapped__)
     monkeypatch.delitem(sys.modules, "triton", raising=False)
-    assert triton_version() == "3.7.0+git1234"
+    assert module.triton_version() == "3.7.0+git1234"

@@ -321,8 +321,8 @@ H200 = Hardware(
 # As torch reported them on the H100 of the shipped timings.
 _H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gb_s=3352, l2_bytes=52428800)
 # From the data sheet alone.
-_A100 = Hardware(
-    backend="cuda",
+_A100 = replace(
+    H200,
     name="NVIDIA A100-SXM4-80GB",
     arch="8.0",
     multiprocessors=108,
@@ -331,7 +331,6 @@ _A100 = Hardware(
     l2_bytes=41943040,
     shared_bytes_block=166912,
     shared_bytes_multiprocessor=167936,
-    registers_multiprocessor=65536,
 )
 # "NVIDIA H100" is the name in torch-diode's published files.
 KNOWN = {

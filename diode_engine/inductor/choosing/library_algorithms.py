@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -25,7 +24,6 @@ from diode_engine.inductor.library.cublaslt import (
     Algorithm,
     CublasError,
     Product,
-    Result,
     is_vector,
 )
 from diode_engine.inductor.library.product import ALIGNMENT, Plan, library_of
@@ -116,7 +114,10 @@ class AlgorithmChooser:
             if result is not None:
                 results.append(result)
                 configs.append(config)
-        offers = _offers(configs, results, listed)
+        offers = [
+            Offer(config, result.workspace, result.waves, *([place] if place < listed else []))
+            for place, (config, result) in enumerate(zip(configs, results, strict=True))
+        ]
         place = model.choose(problem, offers, self._hardware)
         # torch copies a matrix to the output before it adds the product.
         copies = operands.bias is not None and not is_vector(operands.bias)
@@ -137,14 +138,6 @@ class AlgorithmChooser:
                         made.append((config, algorithm))
             self._made[product.types] = made
         return self._made[product.types]
-
-
-def _offers(configs: Sequence[Config], results: Sequence[Result], listed: int) -> list[Offer]:
-    pairs = zip(configs, results, strict=True)
-    return [
-        Offer(config, result.workspace, result.waves, *([place] if place < listed else []))
-        for place, (config, result) in enumerate(pairs)
-    ]
 
 
 def _is_wanted() -> bool:
