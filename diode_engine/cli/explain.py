@@ -48,7 +48,7 @@ _SIZE = click.IntRange(1)
 
 
 @click.command()
-@click.argument("op", type=click.Choice(tuple(OPERATORS)), required=False)
+@click.argument("op", type=click.Choice(tuple(OPERATORS)), required=False, metavar="[OP]")
 @click.argument("m", type=_SIZE, required=False)
 @click.argument("n", type=_SIZE, required=False)
 @click.argument("k", type=_SIZE, required=False)
@@ -102,7 +102,7 @@ def explain(
     attributes: tuple[str, ...], bias: str | None, reference: str | None, hardware: str | None,
     torch: str, batch_invariant: bool, top: int,
 ) -> Result:  # fmt: skip
-    """Explain which kernel a model takes for OP of sizes M, N and K, and why.
+    """Explain which kernel a model takes for OP (mm, addmm, bmm ...) of sizes M, N and K, and why.
 
     All candidates of max-autotune's EXHAUSTIVE space that the device can launch are ranked, as at
     compile time. The first one is compared with the best of the library's kernels (or, if it is one

@@ -33,7 +33,7 @@ FEATURES = 63  # columns that `describe` returns
 # What an algorithm must gain beside a model's margin (docs/notes/library-algorithms.md): in a batch
 # or with a matrix for bias, where the trees err most, and by how much launches of a kernel differ.
 _UNSURE, _NOISE_US = 0.05, 0.2
-_LAUNCH_US = 2.0
+_LAUNCH_US = 2.0  # of an empty kernel
 UNLISTED = 99  # the place of an algorithm that the heuristic does not list
 _UNDEFINED = 1  # the rows and columns of a tile that is not known
 # The blocks of a cluster, N × M, by cublasLtClusterShape_t from 2 on.
@@ -222,9 +222,9 @@ class AlgorithmModel:
 def least_gain(problem: Problem, hardware: Hardware, margin: float) -> float:
     """Return how many times as fast as the heuristic's first algorithm another must be predicted to
     be to be taken, for a model of this margin."""
-    arithmetic_s = problem.flops / hardware.peak_flops(problem.dtype)
-    memory_s = problem.moved_bytes[1] / (1e9 * hardware.memory_gb_s)
-    least_us = _LAUNCH_US + 1e6 * max(arithmetic_s, memory_s)
+    arithmetic_us = 1e6 * problem.flops / max(hardware.peak_flops(problem.dtype), 1.0)
+    memory_us = problem.moved_bytes[1] / max(hardware.memory_gb_s * 1e3, 1.0)
+    least_us = _LAUNCH_US + max(arithmetic_us, memory_us)
     is_unsure = problem.B > 1 or problem.bias is Bias.MATRIX
     return margin + _UNSURE * is_unsure + _NOISE_US / least_us
 

@@ -34,7 +34,7 @@ def test_each_model_of_a_set_has_a_name_of_its_own():
     programs = zoo._models(argparse.Namespace(set=f"{FRESH.parent}/fresh_programs.json", models=""))
     names = {model.name for model in (*zoo.ZOO.values(), *products, *programs)}
     assert len(names) == len(zoo.ZOO) + len(products) + len(programs)
-    assert (len(products), len(programs)) == (114, 65)
+    assert (len(products), len(programs)) == (114, 64)
     assert {model.group for model in products} == {
         "product, TF32", "product, float32", "product, half aligned", "product, half odd"
     }  # fmt: skip

@@ -63,6 +63,8 @@ def test_an_algorithm_must_gain_more_where_the_trees_err_and_where_a_product_tak
     )
     assert least_gain(vector, H200, 1.02) == pytest.approx(1.02, abs=1e-3)
     assert least_gain(matrix, H200, 1.02) == pytest.approx(1.07, abs=1e-3)
+    unknown = replace(H200, clock_mhz=0, memory_gb_s=0)
+    assert least_gain(PROBLEM, unknown, 1.02) == pytest.approx(1.02, abs=1e-3)
 
 
 def test_the_trees_answer_as_they_are_drawn():
