@@ -154,8 +154,7 @@ def chooser(argument: str) -> Callable[[Row, Sequence[Row]], list[int] | None]:
         order: list[int] = answer.argsort(kind="stable")[: np.isfinite(answer).sum()].tolist()
         steps = p.a.align, p.b.align, p.N
         aligned = not any(step * p.dtype.itemsize % 16 for step in steps)
-        gain = least_gain(p, H100, model.margin) if aligned else math.inf
-        first = choose_place(answer, gain)
+        first = choose_place(answer, least_gain(p, H100, model.margin) if aligned else math.inf)
         return order if how else [first, *(i for i in order if i != first)]
 
     name = "Diode's trees, " + ("their own order" if how else "as a compile")
@@ -224,10 +223,6 @@ def predicted(model: AlgorithmModel, each: Measured) -> np.ndarray[Any, Any]:
     return np.where(offered, answer, math.inf)
 
 
-def take(each: Measured, answer: np.ndarray[Any, Any], margin: float) -> int:
-    return choose_place(answer, least_gain(each.problem, KNOWN.get(each.device, H100), margin))
-
-
 def kind(each: Measured) -> str:
     problem = each.problem
     even = min(problem.a.align, problem.b.align) >= 8 and problem.N % 8 == 0
@@ -246,7 +241,9 @@ def report(answers: Sequence[tuple[Measured, np.ndarray[Any, Any]]]) -> None:
         best = geomean(m.us[0] / m.us.min() for m, _ in some)
         print(f"{name:24s} {len(some):5d} products, best {best:.3f}")
         for margin in MARGINS:
-            speeds = [m.us[0] / m.us[take(m, answer, margin)] for m, answer in some]
+            gains = [least_gain(m.problem, KNOWN.get(m.device, H100), margin) for m, _ in some]
+            places = map(choose_place, (answer for _, answer in some), gains)
+            speeds = [m.us[0] / m.us[place] for (m, _), place in zip(some, places, strict=True)]
             slower = sum(speed < 1 / SLOWER for speed in speeds)
             print(
                 f"    margin {margin:.2f}: {geomean(speeds):.4f}, worst {min(speeds):.3f}, "

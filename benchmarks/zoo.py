@@ -84,9 +84,10 @@ def main() -> None:
 def _models(args: argparse.Namespace) -> list[Model]:
     """The models of the set that --models names. Raises re.error, DatasetError."""
     path = Path(args.set)
+    table = read_document(path, LIMITS, DatasetError) if path.is_file() else None
     if args.set == "zoo":
         models = list(ZOO.values())
-    elif path.is_file() and "models" in (table := read_document(path, LIMITS, DatasetError)):
+    elif isinstance(table, dict) and "models" in table:
         models = list(libraries.models(table))
     else:
         models = single.products(path)

@@ -54,7 +54,7 @@ SETS = (
     MeasuredSet("zoo-h200-2026-11-28.jsonl.zst", "gemm@16", "cb63f218", "2026-11-28", True),
     MeasuredSet("zoo-h200-2026-11-29.jsonl.zst", "gemm@17", "a27bbf71", "2026-11-29", True),
 )
-# Of families that the zoo does not have, drawn by name before any was measured.
+# Of families that the zoo does not have, chosen by name before any was measured.
 FRESH = (
     MeasuredSet(
         "fresh-programs-h200-2026-11-29.jsonl.zst", "gemm@17", "18f2ae6d", "2026-11-29", True
@@ -110,7 +110,9 @@ def programs() -> str:
         ),
         _programs_line("**all**", diode.values()),
         _programs_line("**all**, on an H100", read_programs(H100)[DIODE].values()),
-        _programs_line("other families, drawn by name", read_programs(FRESH)[DIODE].values()),
+        _programs_line(
+            "models of other families, chosen by name", read_programs(FRESH)[DIODE].values()
+        ),
     ]
     both = [name for name in search if name in diode]
     lines += [

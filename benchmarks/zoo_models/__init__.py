@@ -35,8 +35,10 @@ __all__ = ["ZOO", "Model", "missing"]
 @functools.cache
 def missing(source: str) -> str:
     """Why no model of a library can be built here: it cannot be imported. Empty where it can."""
+    if source == "written":
+        return ""
     try:
-        importlib.import_module("zoo_models.written" if source == "written" else source)
+        importlib.import_module(source)
     except Exception as error:  # noqa: BLE001  # a torchvision of another torch raises anything
         return f"{source} cannot be imported, {type(error).__name__}: {error}"
     return ""

@@ -220,8 +220,8 @@ class AlgorithmModel:
 
 
 def least_gain(problem: Problem, hardware: Hardware, margin: float) -> float:
-    """Return how many times as fast as the heuristic's first algorithm another must be predicted to
-    be to be taken, for a model of this margin."""
+    """Return the least predicted speed, over that of the heuristic's first algorithm, at which
+    another is taken, for a model of this margin."""
     arithmetic_us = 1e6 * problem.flops / max(hardware.peak_flops(problem.dtype), 1.0)
     memory_us = problem.moved_bytes[1] / max(hardware.memory_gb_s * 1e3, 1.0)
     least_us = _LAUNCH_US + max(arithmetic_us, memory_us)
@@ -230,8 +230,8 @@ def least_gain(problem: Problem, hardware: Hardware, margin: float) -> float:
 
 
 def choose_place(predicted: npt.NDArray[np.float64], gain: float) -> int:
-    """Return the place of the algorithm of the least of these log times [n]; 0, the first, where it
-    is not `gain` times as fast as that one."""
+    """Return the place of the least of these log times [n]; 0, the first, where the least is not
+    `gain` times as fast as the first."""
     best = int(predicted.argmin())
     return best if predicted[best] < predicted[0] - np.log(gain) else 0
 
