@@ -1,12 +1,15 @@
 """Times cuBLASLt's algorithms beside torch's own call, product by product, on a GPU.
 
-    python benchmarks/library_algorithms.py --json FILE [--seconds S] [--learn N | SHAPESET …]
+    python benchmarks/library_algorithms.py --json FILE [--seconds S]
+        [--learn N | --again ROWS | SHAPESET …]
 
 With --learn the products are N that Diode draws for training, none of them held out; else those of
 the shapesets, or of `library_problems/`, one of each file after the other. Timed for each product
 are torch's call, twice; up to LISTED algorithms that the heuristic lists; some that were fast for
 others (`library_catalogue.json`); and the fastest four with one attribute changed. All are launched
-once, checked against float64 on 64 × 64 places, and timed by three launches twice.
+once, checked against float64 on 64 × 64 places, and timed by three launches twice. Those that the
+heuristic lists, the fastest, those that Diode's trees expect to be, and some others are then timed
+steadily. --again does only that, for the products and algorithms of rows.
 
 Each row goes to --json at once, one JSON object a line; products that it has are not done again. A
 process that crashes or hangs costs one product. Rows of held-out products are for no training set.
@@ -28,13 +31,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from library_measuring import Library, Operands, quick, self_check
-from library_rows import line
-from processes import Row, Rows, each_in_a_process, python, rows_out
+from library_measuring import Library, Operands, quick, self_check, steady
+from library_rows import COLUMNS, error_limit, line
+from processes import Row, Rows, each_in_a_process, python, read_rows, rows_out
 
+from diode_engine.core.hardware import detect
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.library.cublaslt import CublasError, Product, Result
-from diode_engine.models.library_algorithms import Config
+from diode_engine.models.library_algorithms import UNLISTED, Config, Offer, describe, model_for
 from diode_engine.problems.sources import Wanted, mixed, read_shapeset
 from diode_engine.problems.splits import held_out_by
 
@@ -48,6 +52,7 @@ FLOPS, BYTES = 798e12, 3.0e12  # a second, measured on an H100
 LEAST_US, MOST_US = 4, 400
 KNOWN, VARIED = 48, 32  # algorithms of a product: of the catalogue, and changed
 SPLITS, CLUSTERS = (2, 3, 4, 5, 6, 8, 12, 16), (0, *range(2, 17))
+FASTEST, EXPECTED, OTHERS = 10, 8, 4  # beside the listed ones, timed steadily
 HANG_SECONDS = 25
 MOST_VALUES = 64  # of an attribute that are tried
 
@@ -55,6 +60,7 @@ MOST_VALUES = 64  # of an attribute that are tried
 class Task(NamedTuple):
     source: str  # the shapeset's name
     problem: Problem
+    algorithms: list[list[Any]] | None = None  # of an earlier row
 
     @property
     def key(self) -> Row:
@@ -70,7 +76,8 @@ class Way(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """An algorithm that works, the error of its result, and the microseconds that it takes."""
+    """An algorithm that works, the error of its result, and the microseconds that it takes by a
+    quick timing."""
 
     way: Way
     error: float
@@ -80,8 +87,12 @@ class Timed(NamedTuple):
     def values(self) -> list[Any]:
         """The values of library_rows.COLUMNS."""
         way, found = self.way, self.way.found
-        last = [float(f"{number:.4g}") for number in (found.waves, self.error, self.us)]
+        last = [short(number) for number in (found.waves, self.error, self.us)]
         return ["", way.origin, *way.config, found.workspace, *last]
+
+
+def short(number: float) -> float:
+    return float(f"{number:.4g}")
 
 
 def main() -> None:
@@ -91,6 +102,7 @@ def main() -> None:
     )
     parser.add_argument("shapesets", nargs="*", type=Path, metavar="SHAPESET")
     parser.add_argument("--learn", type=int, metavar="N", help="draw N products for training")
+    parser.add_argument("--again", type=Path, metavar="ROWS", help="products to time again")
     parser.add_argument("--json", type=Path, metavar="FILE", required=True, help="for the rows")
     parser.add_argument("--seconds", type=float, default=3600, help="limit of the whole run")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -100,6 +112,8 @@ def main() -> None:
     end = time.monotonic() + args.seconds
     if args.learn:
         tasks = drawn_tasks(args.learn)
+    elif args.again:
+        tasks = tasks_of(read_rows(args.again))
     else:
         tasks = tasks_in(args.shapesets or sorted(FOLDER.glob("*.json")))
     rows = Rows(args.json)
@@ -120,8 +134,9 @@ def main() -> None:
         else:
             failed = row["error"]
 
-    learn = ["--learn", str(args.learn)] if args.learn else []
-    command = ["--child", "--json", str(args.json), *learn, *map(str, args.shapesets)]
+    which = ["--learn", str(args.learn)] if args.learn else []
+    which += ["--again", str(args.again)] if args.again else []
+    command = ["--child", "--json", str(args.json), *which, *map(str, args.shapesets)]
     while find_left(tasks, rows) and (seconds := end - time.monotonic()) > 15:
         begun, failed = {}, ""
         child = python(*command, "--seconds", f"{seconds:.0f}")
@@ -150,6 +165,15 @@ def drawn_tasks(count: int) -> list[Task]:
     tasks = [Task(LEARNING, problem) for problem in fit[:count]]
     random.Random(0).shuffle(tasks)
     return tasks
+
+
+def tasks_of(rows: Sequence[Row]) -> list[Task]:
+    """The products of rows, with their algorithms that are right."""
+    return [
+        Task(row["source"], Problem.from_dict(row["problem"]), row["algorithms"])
+        for row in rows
+        if not row["error"]
+    ]
 
 
 def least_us(problem: Problem) -> float:
@@ -198,15 +222,72 @@ def measured(library: Library, task: Task, pools: dict[torch.dtype, torch.Tensor
         for each in product.list_algorithms(LISTED)
     ]
     found = timed(operands, product, listed)
-    fastest = [each.way for each in sorted(found, key=lambda each: each.us)]
-    known = from_catalogue(library, product, fastest, random.Random(str(task.problem)))
-    found += timed(operands, product, [*known, *varied(library, product, [*fastest, *known])])
-    us = [(quick([torchs], sets)[0], quick([torchs], sets)[0]) for _ in range(2)]
+    if task.algorithms is None:
+        fastest = [each.way for each in sorted(found, key=lambda each: each.us)]
+        known = from_catalogue(library, product, fastest, random.Random(str(task.problem)))
+        found += timed(operands, product, [*known, *varied(library, product, [*fastest, *known])])
+    else:
+        found += earlier(library, product, task.algorithms, listed)
+    limit = error_limit(plain_error or 0.0)
+    chosen = promising(task.problem, [each for each in found if each.error <= limit])
+    us = map(short, time_steadily(operands, product, chosen))
+    steady_us = dict(zip(map(id, chosen), us, strict=True))
+    if task.algorithms is not None:
+        found = [each for each in found if each.way.origin == "listed" or id(each) in steady_us]
+    torch_us = [(quick([torchs], sets)[0], quick([torchs], sets)[0]) for _ in range(2)]
     return {
         "sets": len(sets), "error_of_torch": plain_error,
-        "us": dict(zip(("torch", "again"), us, strict=True)),
+        "us": dict(zip(("torch", "again"), torch_us, strict=True)),
         "algorithms": [each.values for each in found],
+        "steady_us": [steady_us.get(id(each)) for each in found],
     }  # fmt: skip
+
+
+def earlier(
+    library: Library, product: Product, rows: Sequence[list[Any]], listed: Sequence[Way]
+) -> list[Timed]:
+    """The algorithms of an earlier row that are not listed, with their errors and quick times."""
+    done = {way.config for way in listed}
+    found = []
+    for row in rows:
+        one = dict(zip(COLUMNS, row, strict=False))
+        config = Config(*(one[name] for name in Config._fields))
+        with contextlib.suppress(CublasError):
+            algorithm = library.changed(product.initial(config.id), config)
+            result = product.check(algorithm) if algorithm and config not in done else None
+            if result and not one["aligned"]:
+                way = Way(one["origin"], result, config)
+                found.append(Timed(way, one["error"], one["quick_us"]))
+    return found
+
+
+def promising(problem: Problem, found: Sequence[Timed]) -> list[Timed]:
+    """Those to be timed steadily: all listed ones, the fastest others by quick timings, those that
+    Diode's trees expect to be the fastest, and some others."""
+    listed = [each for each in found if each.way.origin == "listed"]
+    rest = sorted(found[len(listed) :], key=lambda each: each.us)
+    every = [*listed, *rest]
+    hardware = detect()
+    expected = []
+    if listed and (model := model_for(hardware)):
+        places = [*range(len(listed)), *[UNLISTED] * len(rest)]
+        offers = [
+            Offer(way.config, way.found.workspace, way.found.waves, place)
+            for place, (way, *_) in zip(places, every, strict=True)
+        ]
+        x = describe(problem, offers, model.tiles, hardware.multiprocessors)
+        expected = [every[i] for i in model.predict(x).argsort()[:EXPECTED]]
+    others = random.Random(0).sample(rest, min(OTHERS, len(rest)))
+    chosen = [*listed, *rest[:FASTEST], *expected, *others]
+    return list({id(each): each for each in chosen}.values())
+
+
+def time_steadily(operands: Operands, product: Product, found: Sequence[Timed]) -> list[float]:
+    """Microseconds of these algorithms, by steady timings."""
+    sets = operands.sets()
+    calls = [operands.call(product, each.way.found) for each in found]
+    operands.errors(calls, sets[0])  # loads the kernels
+    return steady(calls, sets, min(each.us for each in found))
 
 
 def timed(operands: Operands, product: Product, ways: Sequence[Way]) -> list[Timed]:

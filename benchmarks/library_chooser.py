@@ -80,7 +80,8 @@ def main() -> None:
     rows = [row for path in args.rows for row in read_rows(path)]
     learned = measured(row for row in rows if row["source"] in LEARNED)
     judged = read_rows(args.judge) if args.judge else []
-    others = measured(row for row in judged if row["source"] not in LEARNED)
+    is_learned = args.judge in args.rows
+    others = measured(row for row in judged if not (is_learned and row["source"] in LEARNED))
     tiles = SHIPPED.tiles
     learned, others = in_half_precision(leave_out(learned, others)), in_half_precision(others)
     device = rows[0]["device"]
@@ -104,12 +105,14 @@ def main() -> None:
 
 def measured(rows: Iterable[Row]) -> list[Measured]:
     """The products whose heuristic's first algorithm was timed, without the fused epilogues that
-    older rows have. Algorithms with an error beyond the limit are left out."""
+    older rows have. Algorithms with an error beyond the limit are left out, and where some were
+    timed steadily, those that were not."""
     each = []
     for row in rows:
         if row["error"] or row.get("epilogue"):
             continue
-        kept = right_algorithms(row)
+        right = right_algorithms(row)
+        kept = [one for one in right if one["steady_us"]] or right
         if not kept or kept[0]["place"] or kept[0]["origin"] != "listed":
             continue
         offers = [
@@ -119,7 +122,7 @@ def measured(rows: Iterable[Row]) -> list[Measured]:
             )
             for one in kept
         ]  # fmt: skip
-        us = np.array([one["quick_us"] for one in kept])
+        us = np.array([one["steady_us"] or one["quick_us"] for one in kept])
         problem = Problem.from_dict(row["problem"])
         each.append(Measured(row["source"], problem, offers, us, row["device"]))
     return each

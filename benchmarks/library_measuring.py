@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ from diode_engine.inductor.library.cublaslt import Algorithm, CublasError, Produ
 
 ALL_BYTES, MOST_SETS, POOL_BYTES = 256e6, 200, 3 << 29
 WAIT_CYCLES, LAUNCHES, PART = 6_000_000, 3, 40
+WARM, ROUNDS, GRAPH_US, MOST_CALLS = 2, 7, 120, 16
 DEVICE = "cuda"
 TRY_SECONDS = 4  # of first launches
 PLACES = 64  # rows and columns that are checked
@@ -172,6 +175,38 @@ def quick(calls: Sequence[Callable[..., Any]], sets: Sequence[Tensors]) -> list[
         torch.cuda.synchronize()
         us += [start.elapsed_time(end) * 1e3 / LAUNCHES for start, end in events]
     return us
+
+
+def steady(calls: Sequence[Callable[..., Any]], sets: Sequence[Tensors], us: float) -> list[float]:
+    """Microseconds of each call on a GPU that stays busy, as in a program: CUDA graphs of some
+    calls, whose operands are not in the cache, in shuffled turns; the median of ROUNDS turns.
+    A call takes about `us`."""
+    count = max(1, min(MOST_CALLS, round(GRAPH_US / us)))
+    side, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+    graphs = [torch.cuda.CUDAGraph() for _ in calls]
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        for i, (call, graph) in enumerate(zip(calls, graphs, strict=True)):
+            graph.capture_begin(pool, capture_error_mode="thread_local")
+            for j in range(count):
+                call(*sets[(i * count + j) % len(sets)])
+            graph.capture_end()
+    torch.cuda.synchronize()
+    order, rng = list(range(len(calls))), random.Random(0)
+    events: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = [[] for _ in calls]
+    for _ in range(WARM + ROUNDS):
+        rng.shuffle(order)
+        for i in order:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graphs[i].replay()
+            end.record()
+            events[i].append((start, end))
+    torch.cuda.synchronize()
+    medians = [statistics.median(s.elapsed_time(e) for s, e in each[WARM:]) for each in events]
+    graphs.clear()
+    torch.cuda.empty_cache()
+    return [median * 1e3 / count for median in medians]
 
 
 def self_check(library: Library) -> None:

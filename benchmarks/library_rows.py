@@ -17,14 +17,21 @@ COLUMNS = (
 def right_algorithms(row: Row) -> list[Row]:
     """The algorithms of a row whose results are right, by COLUMNS, each with its place in the row;
     the first of a row are those that the heuristic lists, in its order. All have the product's own
-    strides."""
+    strides. `steady_us` is None where an algorithm was timed quickly only, as before 29 November
+    2026."""
     every = [dict(zip(COLUMNS, each, strict=False)) for each in row["algorithms"]]
-    limit = 2 * row["error_of_torch"] + 1e-6
+    steady = row.get("steady_us") or [None] * len(every)
+    limit = error_limit(row["error_of_torch"])
     return [
-        each | {"place": i}
+        each | {"place": i, "steady_us": steady[i]}
         for i, each in enumerate(every)
         if each["error"] <= limit and not each["aligned"]
     ]
+
+
+def error_limit(error_of_torch: float) -> float:
+    """The greatest error of an algorithm that is right."""
+    return 2 * error_of_torch + 1e-6
 
 
 def line(row: Row) -> str:

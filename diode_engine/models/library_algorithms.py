@@ -29,7 +29,7 @@ from diode_engine.models.protocol import Matrix
 from diode_engine.models.shipped import read_shipped, shipped_path
 from diode_engine.models.tensors import Tensors
 
-FEATURES = 63  # columns that `describe` returns
+FEATURES = 70  # columns that `describe` returns
 # What an algorithm must gain beside a model's margin (docs/notes/library-algorithms.md): in a batch
 # or with a matrix for bias, where the trees err most, and by how much launches of a kernel differ.
 _UNSURE, _NOISE_US = 0.05, 0.2
@@ -91,9 +91,27 @@ def describe(
     columns = [
         np.tile(same_for_all, (len(offers), 1)), shape, shape - shape[0], configs,
         configs == configs[0], np.tile(first, (len(offers), 1)),
-        np.stack([waves, workspace, places], axis=1),
+        np.stack([waves, workspace, places], axis=1), _work(problem, configs, tiles),
     ]  # fmt: skip
     return np.concatenate(columns, axis=1, dtype=np.float32)
+
+
+def _work(
+    problem: Problem, configs: npt.NDArray[np.int64], tiles: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return [n, 7]: K of one block and the number of blocks, also over the first's; whether a
+    matrix is added, the bytes, and the operations a byte."""
+    split = np.maximum(configs[:, Config._fields.index("split_k")], 1)
+    blocks = -(-np.array([problem.N, problem.M]) // _tile(configs, tiles))
+    each = np.log2([problem.K / split, blocks.prod(axis=1) * problem.B * split]).T
+    moved = problem.moved_bytes[1]
+    of_all = problem.bias is Bias.MATRIX, np.log2(moved), np.log2(problem.flops / moved)
+    return np.concatenate([each, each - each[0], np.tile(of_all, (len(each), 1))], axis=1)
+
+
+def _tile(configs: npt.NDArray[np.int64], tiles: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    known = configs[:, Config._fields.index("tile")]
+    return np.maximum(tiles[np.where(known < len(tiles), known, 0)], _UNDEFINED)
 
 
 def _shape(
@@ -103,8 +121,7 @@ def _shape(
     multiprocessors: int,
 ) -> npt.NDArray[np.float64]:
     """Return [n, 10]: tiles, clusters, and how well the blocks fill the output and the GPU."""
-    known = configs[:, Config._fields.index("tile")]
-    tile = np.maximum(tiles[np.where(known < len(tiles), known, 0)], _UNDEFINED)
+    tile = _tile(configs, tiles)
     number = configs[:, Config._fields.index("cluster")] - 2
     inside = (number >= 0) & (number < len(_CLUSTERS))
     cluster = np.array(_CLUSTERS)[np.where(inside, number, 0)]

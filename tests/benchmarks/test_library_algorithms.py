@@ -118,6 +118,7 @@ def script(monkeypatch):
     monkeypatch.setattr(library_measuring, "Product", Product)
     monkeypatch.setattr(library_measuring.Operands, "call", call)
     monkeypatch.setattr(library_algorithms, "quick", lambda calls, sets: [9.0 for _ in calls])
+    monkeypatch.setattr(library_algorithms, "steady", lambda calls, sets, us: [us - 1 for _ in calls])
     return library_algorithms
 
 
