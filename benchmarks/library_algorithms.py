@@ -5,11 +5,10 @@
 
 With --learn the products are N that Diode draws for training, none of them held out; else those of
 the shapesets, or of `library_problems/`, one of each file after the other. Timed for each product
-are torch's call, twice; up to LISTED algorithms that the heuristic lists; some that were fast for
-others (`library_catalogue.json`); and the fastest four with one attribute changed. All are launched
-once, checked against float64 on 64 × 64 places, and timed by three launches twice. Those that the
-heuristic lists, the fastest, those that Diode's trees expect to be, and some others are then timed
-steadily. --again does only that, for the products and algorithms of rows.
+are torch's call, twice; up to LISTED algorithms that the heuristic lists; those that Diode's trees
+expect to be the fastest; some that were fast for others (`library_catalogue.json`); and the best
+four with one attribute changed. With --again, for the products of rows, only the first two kinds.
+All are launched once, checked against float64 on 64 × 64 places, and timed in turn.
 
 Each row goes to --json at once, one JSON object a line; products that it has are not done again. A
 process that crashes or hangs costs one product. Rows of held-out products are for no training set.
@@ -22,17 +21,16 @@ import contextlib
 import faulthandler
 import json
 import random
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from library_measuring import Library, Operands, quick, self_check, steady
-from library_rows import COLUMNS, error_limit, line
+from library_measuring import Library, Operands, self_check, steady
+from library_rows import line
 from processes import Row, Rows, each_in_a_process, python, read_rows, rows_out
 
 from diode_engine.core.hardware import detect
@@ -50,9 +48,8 @@ OPS = ("mm", "addmm", "bmm", "baddbmm")
 SOURCES = ("transformers", "harvest:side=learned", "zoo", "log-normal")
 FLOPS, BYTES = 798e12, 3.0e12  # a second, measured on an H100
 LEAST_US, MOST_US = 4, 400
-KNOWN, VARIED = 48, 32  # algorithms of a product: of the catalogue, and changed
+EXPECTED, KNOWN, VARIED = 10, 48, 32  # algorithms of a product
 SPLITS, CLUSTERS = (2, 3, 4, 5, 6, 8, 12, 16), (0, *range(2, 17))
-FASTEST, EXPECTED, OTHERS = 10, 8, 4  # beside the listed ones, timed steadily
 HANG_SECONDS = 25
 MOST_VALUES = 64  # of an attribute that are tried
 
@@ -60,7 +57,7 @@ MOST_VALUES = 64  # of an attribute that are tried
 class Task(NamedTuple):
     source: str  # the shapeset's name
     problem: Problem
-    algorithms: list[list[Any]] | None = None  # of an earlier row
+    wide: bool = True  # with algorithms that nothing speaks for
 
     @property
     def key(self) -> Row:
@@ -74,21 +71,18 @@ class Way(NamedTuple):
     found: Result
     config: Config
 
-
-class Timed(NamedTuple):
-    """An algorithm that works, the error of its result, and the microseconds that it takes by a
-    quick timing."""
-
-    way: Way
-    error: float
-    us: float
-
-    @property
-    def values(self) -> list[Any]:
-        """The values of library_rows.COLUMNS."""
-        way, found = self.way, self.way.found
-        last = [short(number) for number in (found.waves, self.error, self.us)]
-        return ["", way.origin, *way.config, found.workspace, *last]
+    def values(self, error: float, us: float) -> list[Any]:
+        """The values of library_rows.COLUMNS, of a result with this error after `us`."""
+        found = self.found
+        return [
+            "",
+            self.origin,
+            *self.config,
+            found.workspace,
+            short(found.waves),
+            short(error),
+            us,
+        ]
 
 
 def short(number: float) -> float:
@@ -168,9 +162,9 @@ def drawn_tasks(count: int) -> list[Task]:
 
 
 def tasks_of(rows: Sequence[Row]) -> list[Task]:
-    """The products of rows, with their algorithms that are right."""
+    """The products of rows."""
     return [
-        Task(row["source"], Problem.from_dict(row["problem"]), row["algorithms"])
+        Task(row["source"], Problem.from_dict(row["problem"]), wide=False)
         for row in rows
         if not row["error"]
     ]
@@ -221,86 +215,42 @@ def measured(library: Library, task: Task, pools: dict[torch.dtype, torch.Tensor
         Way("listed", each, library.config(each.algorithm))
         for each in product.list_algorithms(LISTED)
     ]
-    found = timed(operands, product, listed)
-    if task.algorithms is None:
-        fastest = [each.way for each in sorted(found, key=lambda each: each.us)]
-        known = from_catalogue(library, product, fastest, random.Random(str(task.problem)))
-        found += timed(operands, product, [*known, *varied(library, product, [*fastest, *known])])
-    else:
-        found += earlier(library, product, task.algorithms, listed)
-    limit = error_limit(plain_error or 0.0)
-    chosen = promising(task.problem, [each for each in found if each.error <= limit])
-    us = map(short, time_steadily(operands, product, chosen))
-    steady_us = dict(zip(map(id, chosen), us, strict=True))
-    if task.algorithms is not None:
-        found = [each for each in found if each.way.origin == "listed" or id(each) in steady_us]
-    torch_us = [(quick([torchs], sets)[0], quick([torchs], sets)[0]) for _ in range(2)]
-    return {
-        "sets": len(sets), "error_of_torch": plain_error,
-        "us": dict(zip(("torch", "again"), torch_us, strict=True)),
-        "algorithms": [each.values for each in found],
-        "steady_us": [steady_us.get(id(each)) for each in found],
-    }  # fmt: skip
-
-
-def earlier(
-    library: Library, product: Product, rows: Sequence[list[Any]], listed: Sequence[Way]
-) -> list[Timed]:
-    """The algorithms of an earlier row that are not listed, with their errors and quick times."""
-    done = {way.config for way in listed}
-    found = []
-    for row in rows:
-        one = dict(zip(COLUMNS, row, strict=False))
-        config = Config(*(one[name] for name in Config._fields))
-        with contextlib.suppress(CublasError):
-            algorithm = library.changed(product.initial(config.id), config)
-            result = product.check(algorithm) if algorithm and config not in done else None
-            if result and not one["aligned"]:
-                way = Way(one["origin"], result, config)
-                found.append(Timed(way, one["error"], one["quick_us"]))
-    return found
-
-
-def promising(problem: Problem, found: Sequence[Timed]) -> list[Timed]:
-    """Those to be timed steadily: all listed ones, the fastest others by quick timings, those that
-    Diode's trees expect to be the fastest, and some others."""
-    listed = [each for each in found if each.way.origin == "listed"]
-    rest = sorted(found[len(listed) :], key=lambda each: each.us)
-    every = [*listed, *rest]
-    hardware = detect()
-    expected = []
-    if listed and (model := model_for(hardware)):
-        places = [*range(len(listed)), *[UNLISTED] * len(rest)]
-        offers = [
-            Offer(way.config, way.found.workspace, way.found.waves, place)
-            for place, (way, *_) in zip(places, every, strict=True)
-        ]
-        x = describe(problem, offers, model.tiles, hardware.multiprocessors)
-        expected = [every[i] for i in model.predict(x).argsort()[:EXPECTED]]
-    others = random.Random(0).sample(rest, min(OTHERS, len(rest)))
-    chosen = [*listed, *rest[:FASTEST], *expected, *others]
-    return list({id(each): each for each in chosen}.values())
-
-
-def time_steadily(operands: Operands, product: Product, found: Sequence[Timed]) -> list[float]:
-    """Microseconds of these algorithms, by steady timings."""
-    sets = operands.sets()
-    calls = [operands.call(product, each.way.found) for each in found]
-    operands.errors(calls, sets[0])  # loads the kernels
-    return steady(calls, sets, min(each.us for each in found))
-
-
-def timed(operands: Operands, product: Product, ways: Sequence[Way]) -> list[Timed]:
-    """Those of the ways that work, each with its result's error and the mean of two timings."""
-    if not ways:
-        return []
-    sets = operands.sets()
+    expected = expected_fastest(library, product, task.problem, listed)
+    ways = [*listed, *(way for way in expected if way.origin != "listed")]
+    if task.wide:
+        ways += from_catalogue(library, product, ways, random.Random(str(task.problem)))
+        ways += varied(library, product, expected or listed, ways)
     calls = [operands.call(product, way.found) for way in ways]
     errors = operands.errors(calls, sets[0])
     works = [i for i, error in enumerate(errors) if error is not None]
-    us = [quick([calls[i] for i in works], sets) for _ in range(2)]
-    means = [statistics.mean(each) for each in zip(*us, strict=True)]
-    return [Timed(ways[i], errors[i] or 0.0, each) for i, each in zip(works, means, strict=True)]
+    timed = [torchs, *(calls[i] for i in works), torchs]
+    first, *each, last = map(short, steady(timed, sets, least_us(task.problem)))
+    return {
+        "sets": len(sets), "error_of_torch": plain_error,
+        "us": {"torch": [first], "again": [last]},
+        "algorithms": [
+            ways[i].values(errors[i] or 0.0, us) for i, us in zip(works, each, strict=True)
+        ],
+    }  # fmt: skip
+
+
+def expected_fastest(
+    library: Library, product: Product, problem: Problem, listed: Sequence[Way]
+) -> list[Way]:
+    """EXPECTED algorithms at most: those that the GPU's shipped trees expect to be the fastest of
+    all that they may take."""
+    hardware = detect()
+    model = model_for(hardware)
+    if model is None or not listed:
+        return []
+    every = [*listed, *from_configs(library, product, model.configs, listed)]
+    places = [*range(len(listed)), *[UNLISTED] * (len(every) - len(listed))]
+    offers = [
+        Offer(way.config, way.found.workspace, way.found.waves, place)
+        for place, way in zip(places, every, strict=True)
+    ]
+    x = describe(problem, offers, model.tiles, hardware.multiprocessors)
+    return [every[i] for i in model.predict(x).argsort()[:EXPECTED]]
 
 
 def from_catalogue(
@@ -309,30 +259,36 @@ def from_catalogue(
     """KNOWN algorithms at most, drawn from those that were fast for other products."""
     configs = [Config(*each) for each in json.loads(CATALOGUE.read_text())["configs"]]
     rng.shuffle(configs)
+    return list(islice(from_configs(library, product, configs, listed), KNOWN))
+
+
+def from_configs(
+    library: Library, product: Product, configs: Iterable[Config], listed: Sequence[Way]
+) -> Iterator[Way]:
+    """The algorithms so described that cuBLASLt accepts and does not list."""
     done = {way.config for way in listed}
-    ways = []
     for config in configs:
         with contextlib.suppress(CublasError):
             algorithm = library.changed(product.initial(config.id), config)
             result = product.check(algorithm) if algorithm and config not in done else None
             if result:
-                ways.append(Way("known", result, config))
-        if len(ways) == KNOWN:
-            break
-    return ways
+                yield Way("known", result, config)
 
 
-def varied(library: Library, product: Product, known: Sequence[Way]) -> list[Way]:
-    """VARIED algorithms at most: the fastest four with one attribute changed."""
+def varied(
+    library: Library, product: Product, best: Sequence[Way], others: Sequence[Way]
+) -> list[Way]:
+    """VARIED algorithms at most: the first four of the best with one attribute changed, which are
+    none of the others."""
     rng = random.Random(0)
     changes = [
         (way, way.config._replace(**change))
-        for way in known[:4]
+        for way in best[:4]
         for some in attributes(library, way)
         for change in rng.sample(some, min(len(some), 40))
     ]
     rng.shuffle(changes)
-    done = {way.config for way in known}
+    done = {way.config for way in others}
     ways: list[Way] = []
     for way, config in changes:
         if config not in done and len(ways) < VARIED:

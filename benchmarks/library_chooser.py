@@ -105,14 +105,12 @@ def main() -> None:
 
 def measured(rows: Iterable[Row]) -> list[Measured]:
     """The products whose heuristic's first algorithm was timed, without the fused epilogues that
-    older rows have. Algorithms with an error beyond the limit are left out, and where some were
-    timed steadily, those that were not."""
+    older rows have. Algorithms with an error beyond the limit are left out."""
     each = []
     for row in rows:
         if row["error"] or row.get("epilogue"):
             continue
-        right = right_algorithms(row)
-        kept = [one for one in right if one["steady_us"]] or right
+        kept = right_algorithms(row)
         if not kept or kept[0]["place"] or kept[0]["origin"] != "listed":
             continue
         offers = [
@@ -122,7 +120,7 @@ def measured(rows: Iterable[Row]) -> list[Measured]:
             )
             for one in kept
         ]  # fmt: skip
-        us = np.array([one["steady_us"] or one["quick_us"] for one in kept])
+        us = np.array([one["us"] for one in kept])
         problem = Problem.from_dict(row["problem"])
         each.append(Measured(row["source"], problem, offers, us, row["device"]))
     return each

@@ -1,4 +1,4 @@
-"""Capabilities, operands, references and quick times for `library_algorithms.py`."""
+"""Capabilities, operands, references and times for `library_algorithms.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from diode_engine.inductor.library import cublaslt
 from diode_engine.inductor.library.cublaslt import Algorithm, CublasError, Product, Result
 
 ALL_BYTES, MOST_SETS, POOL_BYTES = 256e6, 200, 3 << 29
-WAIT_CYCLES, LAUNCHES, PART = 6_000_000, 3, 40
 WARM, ROUNDS, GRAPH_US, MOST_CALLS = 2, 7, 120, 16
 DEVICE = "cuda"
 TRY_SECONDS = 4  # of first launches
@@ -157,30 +156,10 @@ def extent(size: Sequence[int], stride: Sequence[int]) -> int:
     return -(-(last + 1) // 128) * 128
 
 
-def quick(calls: Sequence[Callable[..., Any]], sets: Sequence[Tensors]) -> list[float]:
-    """Microseconds of each call, by LAUNCHES launches. They are queued behind a kernel that waits,
-    so that no time of the host counts."""
-    us, number = [], 0
-    for first in range(0, len(calls), PART):
-        events = []
-        torch.cuda._sleep(WAIT_CYCLES)
-        for call in calls[first : first + PART]:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for _ in range(LAUNCHES):
-                number += 1
-                call(*sets[number % len(sets)])
-            end.record()
-            events.append((start, end))
-        torch.cuda.synchronize()
-        us += [start.elapsed_time(end) * 1e3 / LAUNCHES for start, end in events]
-    return us
-
-
 def steady(calls: Sequence[Callable[..., Any]], sets: Sequence[Tensors], us: float) -> list[float]:
     """Microseconds of each call on a GPU that stays busy, as in a program: CUDA graphs of some
     calls, whose operands are not in the cache, in shuffled turns; the median of ROUNDS turns.
-    A call takes about `us`."""
+    A call takes `us` or more."""
     count = max(1, min(MOST_CALLS, round(GRAPH_US / us)))
     side, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
     graphs = [torch.cuda.CUDAGraph() for _ in calls]

@@ -7,31 +7,25 @@ from processes import Row
 from diode_engine.core.problem import Problem
 from diode_engine.models.library_algorithms import Config
 
-# Of an algorithm in a row. The rows of 24 November 2026 have two more times at the end, and in
-# `aligned` the tensors whose strides were rounded up.
+# Of an algorithm in a row. Before 29 November 2026 `us` was the mean of six launches behind a
+# kernel that waits. The rows of 24 November have two more times at the end, and in `aligned` the
+# tensors whose strides were rounded up.
 COLUMNS = (
-    "aligned", "origin", *Config._fields, "workspace", "waves", "error", "quick_us",
+    "aligned", "origin", *Config._fields, "workspace", "waves", "error", "us",
 )  # fmt: skip
 
 
 def right_algorithms(row: Row) -> list[Row]:
     """The algorithms of a row whose results are right, by COLUMNS, each with its place in the row;
     the first of a row are those that the heuristic lists, in its order. All have the product's own
-    strides. `steady_us` is None where an algorithm was timed quickly only, as before 29 November
-    2026."""
+    strides."""
     every = [dict(zip(COLUMNS, each, strict=False)) for each in row["algorithms"]]
-    steady = row.get("steady_us") or [None] * len(every)
-    limit = error_limit(row["error_of_torch"])
+    limit = 2 * row["error_of_torch"] + 1e-6
     return [
-        each | {"place": i, "steady_us": steady[i]}
+        each | {"place": i}
         for i, each in enumerate(every)
         if each["error"] <= limit and not each["aligned"]
     ]
-
-
-def error_limit(error_of_torch: float) -> float:
-    """The greatest error of an algorithm that is right."""
-    return 2 * error_of_torch + 1e-6
 
 
 def line(row: Row) -> str:
@@ -40,6 +34,6 @@ def line(row: Row) -> str:
     if row["error"]:
         return f"{name} failed: {row['error'].splitlines()[0][:120]}"
     torch = min(row["us"]["torch"])
-    best = min((each["quick_us"] for each in right_algorithms(row)), default=torch)
+    best = min((each["us"] for each in right_algorithms(row)), default=torch)
     count = len(row["algorithms"])
     return f"{name} torch {torch:8.1f} µs  the best of {count} {torch / best:.3f}"
