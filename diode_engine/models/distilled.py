@@ -132,7 +132,6 @@ class DistilledNetwork(TimingModel):
         return sums
 
     def to_bytes(self) -> bytes:
-        """As TimingModel.to_bytes: the safetensors format."""
         from safetensors.numpy import save
 
         return save(self.tensors())

@@ -70,7 +70,6 @@ class NetworkSettings:
     seed: int = 0
 
     def with_fewer_steps(self, divisor: int) -> NetworkSettings:
-        """As FitSettings.with_fewer_steps."""
         return replace(self, epochs=max(self.epochs // divisor, 1))
 
     @property

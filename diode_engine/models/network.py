@@ -38,7 +38,6 @@ class Network(TimingModel):
     family: ClassVar[str] = "network"
 
     def predict(self, x: Matrix) -> Matrix:
-        """As TimingModel.predict."""
         n = len(x)
         out = np.empty(n, np.float32)
         for start in range(0, n, _BLOCK):
@@ -61,7 +60,6 @@ class Network(TimingModel):
         return out
 
     def to_bytes(self) -> bytes:
-        """As TimingModel.to_bytes: the safetensors format."""
         from safetensors.numpy import save
 
         tensors: dict[str, np.ndarray[Any, Any]] = {

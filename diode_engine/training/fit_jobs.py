@@ -114,7 +114,6 @@ class CountCandidates(Job):
     torch: str  # the version of torch whose candidates these are
 
     def __call__(self, report: ProgressCallback) -> list[tuple[int, Indices]]:
-        """As Job.__call__."""
         found = [
             CandidatesToLabel.make(p, self.kernels, gpu, self.torch) for p, gpu in self.problems
         ]
@@ -135,7 +134,6 @@ class LabelProblems(Job):
     leaves_arrays = True
 
     def __call__(self, report: ProgressCallback) -> Arrays:
-        """As Job.__call__."""
         teacher = _load_all(self.teacher)
         made = [
             CandidatesToLabel.make(problem, self.kernels, gpu, self.torch).label(
@@ -163,6 +161,5 @@ class LabelRows(Job):
     leaves_arrays = True
 
     def __call__(self, report: ProgressCallback) -> Arrays:
-        """As Job.__call__."""
         rows = np.asarray(self.train.get()[0][self.first : self.end])
         return (answers_of(_load_all(self.teacher), rows),)
