@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
 
 from diode_engine.store import schema
-
-if TYPE_CHECKING:  # its import takes as long as that of all of Diode's store
-    from sqlalchemy.dialects import postgresql
 
 # A row of `timings` in an array: NaN stands for NULL in times, 0 in `failure`.
 TIMING_ROW = np.dtype(
@@ -56,15 +52,6 @@ def packed(high: Any, low: Any) -> sa.ColumnElement[int]:
 
 def is_postgresql(connection: sa.Connection) -> bool:
     return connection.dialect.name == "postgresql"
-
-
-def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """An insert that can say what to do with a row that exists already."""
-    if is_postgresql(connection):
-        from sqlalchemy.dialects import postgresql
-
-        return postgresql.insert(table)
-    return sqlite.insert(table)
 
 
 def rows(
