@@ -1,31 +1,4 @@
-"""Every error that Diode raises on purpose::
-
-    DiodeError
-    ├── RecordError        a problem, candidate, timing or environment has an impossible value
-    ├── DatasetError       a dataset file is malformed or of an unknown version
-    │   └── NoSuchDatasetError
-    ├── StoreError         the database cannot be opened, migrated or written
-    │   ├── StoreMissingError
-    │   ├── NoSuchRunError
-    │   ├── StoreLockedError
-    │   ├── SchemaTooOldError
-    │   └── SchemaTooNewError
-    ├── QueryError         a filter query has a mistake
-    ├── ModelError         a model file is missing, corrupt, foreign or too new
-    ├── RegistryError      a model, version or alias is ambiguous, or cannot be changed
-    │   ├── NoSuchModelError
-    │   └── SeveralModelsError
-    ├── CollectionError    a collection cannot start or go on
-    ├── RunError           a run cannot be started, cancelled or resumed
-    │   └── RunOverError
-    ├── TrainingError      there is too little data, or none that fits
-    │   └── NoTimingsError
-    ├── ReportError        a report of a validation or a program is malformed or too new
-    ├── FrozenChoicesError a compile cannot take the frozen choices that it was given
-    └── IntegrationError   this torch cannot carry Diode's choices
-
-Errors that say that something does not exist, or that there is nothing to do, are NothingErrors
-too.
+"""Every error that Diode raises on purpose.
 
 Each message is a sentence that says what is wrong and what to do about it.
 """

@@ -1,13 +1,4 @@
-"""The defaults of options that a user keeps in files.
-
-    store = "/data/timings.db"     # of every command
-
-    [collect]                      # of one command; an option's name without its dashes
-    budget = 60
-    source = ["transformers", "attention:share=2"]
-
-    [data.problems]                # of a command of a command
-    rows = 50
+"""The defaults of options that a user keeps in files (docs/commands.md, "Defaults of options").
 
 They are read from `config.toml` in the user's configuration directory and then from `diode.toml` in
 the current one, which comes first. An environment variable comes before both (DIODE_STORE,

@@ -6,10 +6,11 @@ import platform
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from diode_engine.collect.gpu_state import GpuState, GpuWatch
+from diode_engine.core.checks import encode_fields
 from diode_engine.core.timing import Failure
 
 RATE_SECONDS = 60.0  # the rate is that of the last so many seconds
@@ -59,7 +60,7 @@ class GpuProgress:
             self._every *= 2
 
     def to_dict(self) -> dict[str, Any]:
-        state = asdict(self.state or GpuState(None, None, None))
+        state = encode_fields(self.state or GpuState(None, None, None))
         return {
             "name": self.name,
             "node": self.node,
@@ -68,7 +69,6 @@ class GpuProgress:
             "failures": self.failures,
             "throttled": self.throttled,
             **state,
-            "held_back": list(state["held_back"]),
             "samples": self.samples,
         }
 

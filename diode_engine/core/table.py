@@ -227,6 +227,25 @@ class TimingTable:
         return cls(tuple(problems), tuple(candidates), tuple(environments), **arrays, kernel=kernel)
 
 
+def medians(
+    time_us: npt.NDArray[np.float64], *keys: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+    """For each distinct combination of keys, ascending: the fastest row that has it (the first,
+    where all failed), the median of its rows' times (NaN where all failed), and their number. The
+    arguments are [n], a row for each timing."""
+    order = np.lexsort((time_us, *reversed(keys)))  # NaN comes last
+    time_us, begins = time_us[order], np.arange(len(order)) == 0
+    for key in (key[order] for key in keys):
+        begins[1:] |= key[1:] != key[:-1]
+    starts = np.flatnonzero(begins)
+    rows = np.diff(starts, append=len(order))
+    timed = np.add.reduceat(~np.isnan(time_us), starts, dtype=np.intp)
+    low = time_us[starts + np.maximum(timed - 1, 0) // 2]
+    high = time_us[starts + np.minimum(timed // 2, rows - 1)]
+    median = np.where(timed > 0, low + (high - low) / 2, np.nan)
+    return order[starts], median, rows
+
+
 def known_number(value: float) -> float | None:
     """The number as Python's; None for NaN."""
     return None if np.isnan(value) else float(value)

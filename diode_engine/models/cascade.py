@@ -69,7 +69,6 @@ class Cascade(TimingModel):
         return likely
 
     def to_bytes(self) -> bytes:
-        """As TimingModel.to_bytes: the safetensors format."""
         from safetensors.numpy import save
 
         tensors = self.first.tensors(_FIRST)
@@ -82,7 +81,6 @@ class Cascade(TimingModel):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """As TimingModel.from_bytes."""
         tensors = Tensors(data, "cascade")
 
         def read(prefix: str) -> DistilledNetwork:

@@ -83,39 +83,34 @@ class DistilledNetwork(TimingModel):
     def answers(self, x: Matrix) -> Matrix:
         """[outputs, n] log times of the feature rows [n, F], one for each member of the model that
         it learned from."""
-        first = self.layers[0]
-        out = np.empty((len(self.layers[-1].weight), len(x)), np.float32)
-        for start in range(0, len(x), _BLOCK):
-            rows = np.ascontiguousarray(x[start : start + _BLOCK].T)
-            sums = first.weight @ self._levels(rows, slice(None))
-            sums += first.bias
-            answers = self._after_first(sums)
-            answers += rows[features.BASE] * _LN2
-            out[:, start : start + _BLOCK] = answers
-        return out
+        return self._answers(x.T, slice(None), self.layers[0].bias, x[:, features.BASE])
 
     def space_answers(self, space: features.SpaceFeatures) -> Matrix:
         """[outputs, n] the same bits as `answers` gives for the same rows."""
+        own = slice(None, features.PROBLEM_COLUMN_COUNT)
         first = self.layers[0]
-        columns = features.PROBLEM_COLUMN_COUNT
-        own = slice(None, columns)
         common = first.weight[:, own] @ self._levels(space.problem[:, None], own)
         common += first.bias
-        n = space.rest.shape[1]
+        return self._answers(space.rest, slice(own.stop, None), common, space.base)
+
+    def _answers(self, columns: Matrix, which: slice, common: Matrix, base: Matrix) -> Matrix:
+        """[outputs, n] the answers. `columns` [features, n] are the values of these features, and
+        `common` is what the others and the bias add to the first layer's sums."""
+        n = columns.shape[1]
+        weight = self.layers[0].weight[:, which]
         out = np.empty((len(self.layers[-1].weight), n), np.float32)
-        weight = first.weight[:, columns:]
         for start in range(0, n, _BLOCK):
-            rest = space.rest[:, start : start + _BLOCK]
-            sums = weight @ self._levels(rest, slice(columns, None))
+            block = slice(start, start + _BLOCK)
+            sums = weight @ self._levels(columns[:, block], which)
             sums += common
             answers = self._after_first(sums)
-            answers += space.base[start : start + _BLOCK] * _LN2
-            out[:, start : start + _BLOCK] = answers
+            answers += base[block] * _LN2
+            out[:, block] = answers
         return out
 
     def _levels(self, columns: Matrix, which: slice) -> Matrix:
         """[features, n] the levels of these features' values, which have the same shape."""
-        levels: Matrix = columns - self.low[which]
+        levels: Matrix = np.subtract(columns, self.low[which], order="C")
         levels *= self.step[which]
         np.rint(levels, out=levels)
         return np.clip(levels, 0, INPUT_LEVELS, out=levels)
@@ -132,7 +127,6 @@ class DistilledNetwork(TimingModel):
         return sums
 
     def to_bytes(self) -> bytes:
-        """As TimingModel.to_bytes: the safetensors format."""
         from safetensors.numpy import save
 
         return save(self.tensors())

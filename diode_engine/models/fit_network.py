@@ -70,7 +70,6 @@ class NetworkSettings:
     seed: int = 0
 
     def with_fewer_steps(self, divisor: int) -> NetworkSettings:
-        """As FitSettings.with_fewer_steps."""
         return replace(self, epochs=max(self.epochs // divisor, 1))
 
     @property
@@ -105,7 +104,8 @@ def fit_network(
     device: str | None = None,
 ) -> Network:
     """Trains until the objective on the held-out problems has not improved for `patience` epochs,
-    and returns the best epoch.
+    and returns the best epoch. Raises TrainingError where the machine has too little memory for the
+    network.
 
     `report` is called after each epoch; an exception in it ends the fit. The same seed on the same
     device and threads gives the same network. With a `checkpoint` the fit continues after the last
@@ -118,23 +118,16 @@ def fit_network(
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
         torch.manual_seed(settings.seed)
-        return _begin_fit(train, held_out, settings, where).run(report, checkpoint)
-
-
-def _begin_fit(
-    train: Examples, held_out: Examples, settings: NetworkSettings, where: torch.device
-) -> _NetworkFit:
-    """Raises TrainingError where the machine has too little memory for the network."""
-    try:
-        return _NetworkFit(train, held_out, settings, where)
-    except RuntimeError as error:
-        if "DefaultCPUAllocator" not in str(error):
-            raise
-        width = max(settings.hidden)
-        raise TrainingError(
-            f"This machine has too little memory for layers of {width} units; train narrower ones "
-            "with --hidden."
-        ) from error
+        try:
+            fit = _NetworkFit(train, held_out, settings, where)
+        except RuntimeError as error:
+            if "DefaultCPUAllocator" not in str(error):
+                raise
+            raise TrainingError(
+                f"This machine has too little memory for layers of {max(settings.hidden)} units; "
+                "train narrower ones with --hidden."
+            ) from error
+        return fit.run(report, checkpoint)
 
 
 class _NetworkFit:

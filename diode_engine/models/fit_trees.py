@@ -59,7 +59,6 @@ class TreesSettings:
         )
 
     def with_searched(self, **values: Any) -> TreesSettings:
-        """As FitSettings.with_searched."""
         return replace(self, **values)
 
 

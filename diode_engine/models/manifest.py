@@ -1,15 +1,5 @@
-"""A model's manifest.json, which says what the model is and which files it has::
-
-    {"format": "diode-model", "version": 1, "name": …, "family": …, "purpose": "gemm",
-     "created": …, "diode": …, "hardware": {…}, "features": {"version": 1, "names": hash},
-     "torch": [versions], "triton": [versions],
-     "coverage": {"kernels": […], "types": […], "op_types": […]},
-     "data": {"datasets": [content keys], "files": [names], "runs": ["import 1", …],
-              "problems": n, "timings": n, "base": identity},
-     "everything": bool or null, "held_out_by": ["sizes", …], "metrics": {…}, "notes": …,
-     "gpus": [{"hardware": {…}, "problems": n, "timings": n, "metrics": {…}}],
-     "members": [{"family": …, "file": …, "bytes": n, "sha256": …}],
-     "confidence": {"file": …, "bytes": n, "sha256": …} or null}
+"""A model's manifest.json, which says what the model is and which files it has: its `format` and
+`version`, and the fields of Manifest.
 
 Types, sizes, names and the form of hashes are checked when it is read.
 """

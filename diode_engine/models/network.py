@@ -38,30 +38,23 @@ class Network(TimingModel):
     family: ClassVar[str] = "network"
 
     def predict(self, x: Matrix) -> Matrix:
-        """As TimingModel.predict."""
         n = len(x)
         out = np.empty(n, np.float32)
         for start in range(0, n, _BLOCK):
             h = np.minimum(np.maximum(x[start : start + _BLOCK], self.low), self.high)
             h -= self.mean
             h *= self.scale
-            out[start : start + len(h)] = self._forward(h)
+            for weight, bias in self.layers[:-1]:
+                h = h @ weight
+                h += bias
+                np.maximum(h, 0, out=h)
+            weight, bias = self.layers[-1]
+            out[start : start + len(h)] = (h @ weight + bias).mean(axis=1)
         if self.residual:
             out += x[:, features.BASE] * _LN2
         return out
 
-    def _forward(self, h: Matrix) -> Matrix:
-        """[n] the mean of the last layer's outputs for standardised rows [n, F]."""
-        for weight, bias in self.layers[:-1]:
-            h = h @ weight
-            h += bias
-            np.maximum(h, 0, out=h)
-        weight, bias = self.layers[-1]
-        out: Matrix = (h @ weight + bias).mean(axis=1)
-        return out
-
     def to_bytes(self) -> bytes:
-        """As TimingModel.to_bytes: the safetensors format."""
         from safetensors.numpy import save
 
         tensors: dict[str, np.ndarray[Any, Any]] = {

@@ -52,7 +52,6 @@ class Trees(TimingModel):
         self.residual = residual
 
     def predict(self, x: Matrix) -> Matrix:
-        """As TimingModel.predict."""
         if not len(x):
             return np.empty(0, np.float32)
         out: Matrix = self.booster.inplace_predict(x, validate_features=False)
@@ -61,7 +60,6 @@ class Trees(TimingModel):
         return out
 
     def to_bytes(self) -> bytes:
-        """As TimingModel.to_bytes: the safetensors format."""
         from safetensors.numpy import save
 
         learner = json.loads(self.booster.save_raw("json"))["learner"]

@@ -85,7 +85,7 @@ def _harvest(document: Any) -> Harvest:
 def families_of(problem: Problem) -> frozenset[str]:
     """The families in whose programs a product of these sizes was found; empty where there is none.
     Only the sizes are compared, for the reason that `named_layers.models_of` gives."""
-    return _owners().get(_sizes(problem), frozenset())
+    return _owners().get(tuple(problem.sizes.values()), frozenset())
 
 
 def is_of_held_out_family(problem: Problem) -> bool:
@@ -99,10 +99,6 @@ def is_of_held_out_family(problem: Problem) -> bool:
 def _owners() -> Mapping[tuple[int, ...], frozenset[str]]:
     owners: dict[tuple[int, ...], frozenset[str]] = {}
     for problem, found in harvest().found.items():
-        sizes = _sizes(problem)
+        sizes = tuple(problem.sizes.values())
         owners[sizes] = owners.get(sizes, frozenset()) | found.families
     return owners
-
-
-def _sizes(p: Problem) -> tuple[int, ...]:
-    return (p.B, p.M, p.N, p.K)

@@ -5,15 +5,9 @@ One document for each hardware, apart from the versions' folders, which never ch
 
     <user's models>/<hardware slug>/registry.json
 
-    {"format": "diode-registry", "version": 1,
-     "aliases": {"default": "mine@2", "candidate": "mine@3"},
-     "models": {"mine@2": {"status": "validated", "tags": ["h200"], "note": "…", "gate": {…},
-                           "origin": {…}}},
-     "history": [{"at": "2026-11-21T04:36:18+00:00", "event": "promote", "model": "mine@2",
-                  "alias": "default", "before": "gemm@1", "reason": "", "forced": false}]}
-
-The document may have entries for models that Diode ships, too. A change replaces the whole file,
-under a lock, so a reader sees the state before the change or the one after it.
+It has a `format` and `version`, and the fields of Document. It may have entries for models that
+Diode ships, too. A change replaces the whole file, under a lock, so a reader sees the state before
+the change or the one after it.
 """
 
 from __future__ import annotations

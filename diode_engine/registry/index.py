@@ -1,8 +1,5 @@
-"""An index of models that can be imported: a JSON file that somebody has written.
-
-    {"format": "diode-model-index", "version": 1,
-     "models": [{"name": "gemm", "version": 2, "hardware": "nvidia-h200",
-                 "archive": "gemm-2.diode.zip", "sha256": "…", "bytes": n, "about": "…"}]}
+"""An index of models that can be imported: a JSON file that somebody has written
+(docs/registry.md has one).
 
 `archive` is a path, from the index's folder, or an https address. A model of the index is used only
 after it was imported; its hash must be the one in the index. A downloaded archive is kept under its

@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
 
 from diode_engine.store import schema
-
-if TYPE_CHECKING:  # its import takes as long as that of all of Diode's store
-    from sqlalchemy.dialects import postgresql
 
 # A row of `timings` in an array: NaN stands for NULL in times, 0 in `failure`.
 TIMING_ROW = np.dtype(
@@ -30,20 +26,6 @@ TIMING_ROW = np.dtype(
 )
 _TIMINGS = tuple(column.name for column in schema.timings.columns)
 _AT_ONCE = 200_000  # rows that are fetched together
-_IN_FLIGHT = 10_000  # rows that are sent while the next ones are converted to bytes
-_COPY_BEGINS = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_COPY_ENDS = b"\xff\xff"
-# A row of PostgreSQL's binary COPY: the number of values, and then each value after its length.
-_COPIED = np.dtype(
-    [("values", ">i2")]
-    + [
-        field
-        for name in _TIMINGS
-        for field in ((f"{name} bytes", ">i4"), (name, ">f8" if name.endswith("_us") else ">i4"))
-    ]
-)
-
-
 LOW = 2**32 - 1  # the lower half of what `packed` makes
 
 
@@ -56,15 +38,6 @@ def packed(high: Any, low: Any) -> sa.ColumnElement[int]:
 
 def is_postgresql(connection: sa.Connection) -> bool:
     return connection.dialect.name == "postgresql"
-
-
-def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """An insert that can say what to do with a row that exists already."""
-    if is_postgresql(connection):
-        from sqlalchemy.dialects import postgresql
-
-        return postgresql.insert(table)
-    return sqlite.insert(table)
 
 
 def rows(
@@ -123,39 +96,26 @@ def execute_many(connection: sa.Connection, statement: str, each: Iterable[Seque
 
 def insert_timings(connection: sa.Connection, rows: npt.NDArray[Any]) -> None:
     """Writes rows of `timings`, [n] of TIMING_ROW."""
+    values = zip(*(_with_nulls(name, rows[name]) for name in _TIMINGS), strict=True)
     driver = _driver(connection)
-    if is_postgresql(connection):
-        with driver.cursor().copy(
-            f"COPY timings ({', '.join(_TIMINGS)}) FROM STDIN (FORMAT BINARY)"
-        ) as copy:
-            copy.write(_COPY_BEGINS)
-            for start in range(0, len(rows), _IN_FLIGHT):
-                copy.write(_copied(rows[start : start + _IN_FLIGHT]))
-            copy.write(_COPY_ENDS)
+    if not is_postgresql(connection):
+        driver.executemany(insert_statement(schema.timings), values)
         return
-    *values, failure = (rows[name].tolist() for name in _TIMINGS)
-    driver.executemany(
-        insert_statement(schema.timings),
-        zip(*values, [code or None for code in failure], strict=True),
-    )
+    statement = f"COPY timings ({', '.join(_TIMINGS)}) FROM STDIN (FORMAT BINARY)"
+    with driver.cursor().copy(statement) as copy:
+        copy.set_types(["float8" if name.endswith("_us") else "int4" for name in _TIMINGS])
+        for row in values:
+            copy.write_row(row)
 
 
-def _copied(rows: npt.NDArray[Any]) -> bytes:
-    """Rows of `timings` in the binary form of COPY."""
-    made = np.zeros(len(rows), dtype=_COPIED)
-    made["values"] = len(_TIMINGS)
-    data = made.view(np.uint8).reshape(len(made), _COPIED.itemsize)
-    kept = np.ones_like(data, dtype=np.bool_)  # NULL has a length of -1 and no bytes
-    for name in _TIMINGS:
-        column = rows[name]
-        kind, offset = _COPIED[name], _COPIED.fields[name][1]  # type: ignore[index]
-        made[name] = column + 0.0 if kind.kind == "f" else column  # never -0.0, as in SQLite
-        made[f"{name} bytes"] = kind.itemsize
-        if kind.kind == "f" or name == "failure":
-            null = np.isnan(column) if kind.kind == "f" else column == 0
-            made[f"{name} bytes"][null] = -1
-            kept[null, offset : offset + kind.itemsize] = False
-    return data[kept].tobytes()
+def _with_nulls(name: str, column: npt.NDArray[Any]) -> list[Any]:
+    """The values of a column of `timings`, with None for NULL."""
+    values = (column + 0).astype(np.object_)  # never -0.0, as in SQLite
+    if name.endswith("_us"):
+        values[np.isnan(column)] = None
+    elif name == "failure":
+        values[column == 0] = None
+    return values.tolist()  # type: ignore[no-any-return]
 
 
 def _driver(connection: sa.Connection) -> Any:

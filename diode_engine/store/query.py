@@ -18,14 +18,13 @@ import sqlalchemy as sa
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import known_number
+from diode_engine.core.table import known_number, medians
 from diode_engine.core.timing import KERNEL_FACTS, Failure, KernelFacts, Timing
 from diode_engine.errors import QueryError
 from diode_engine.store import schema
 from diode_engine.store.fields import EFFICIENCY, FLOPS, PROBLEMS, SUMMARIES
 from diode_engine.store.records import few_records, pairs_of
 from diode_engine.store.session import OpenStore
-from diode_engine.store.summaries import medians
 
 MAX_ROWS = 500  # of a page; a larger `limit` is cut to this
 
@@ -204,12 +203,12 @@ def candidates(
     with store.reads() as connection:
         rows = connection.execute(query, which).all()
         candidate = np.array([row[0] for row in rows], dtype=np.int64)
-        alone = np.zeros(len(rows), dtype=np.int64)
         if not rows:
             return []
         times, spreads = (np.array([row[i] for row in rows], dtype=np.float64) for i in (1, 2))
-        _, ids, time_us, count = medians(alone, candidate, times)
-        _, _, spread_us, _ = medians(alone, candidate, spreads)
+        first, time_us, count = medians(times, candidate)
+        _, spread_us, _ = medians(spreads, candidate)
+        ids = candidate[first]
         failures: dict[int, Counter[int]] = {}
         for row in rows:
             if row[3] is not None:

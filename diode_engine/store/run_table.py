@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import math
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +30,14 @@ _RESULT = Limits(bytes=256 << 20, containers=1 << 22, values=1 << 25)
 # Fields of a Run that are columns, and those that are moments.
 _PLAIN = ("id", "kind", "message", "directory", "log", "resumes", "note", "user")
 _MOMENTS = ("started", "heartbeat", "finished", "cancel_asked")
+_ADD_POINT = (
+    f"{bulk.insert_statement(schema.curves)} "
+    "ON CONFLICT (run, series, step) DO UPDATE SET value = excluded.value"
+)
+_SET_RESULT = (
+    f"{bulk.insert_statement(schema.results)} "
+    "ON CONFLICT (run) DO UPDATE SET document = excluded.document"
+)
 _TAG = re.compile(rf"\w[\w.+/-]{{0,{_MAX_TAG - 1}}}")
 
 
@@ -157,9 +164,8 @@ class RunTable(OpenStore):
                 )
         with self.writes() as connection:
             self._one(connection, run)
-            for tag in tags:
-                insert = bulk.insert(connection, schema.tags).values(run=run, tag=tag)
-                connection.execute(insert.on_conflict_do_nothing())
+            insert = f"{bulk.insert_statement(schema.tags)} ON CONFLICT DO NOTHING"
+            bulk.execute_many(connection, insert, [(run, tag) for tag in tags])
 
     def untag(self, run: int, *tags: str) -> None:
         """Removes tags from a run; tags that it does not have are ignored."""
@@ -171,17 +177,11 @@ class RunTable(OpenStore):
     def add_points(self, run: int, series: str, points: Iterable[tuple[float, float]]) -> None:
         """Adds (step, value)s to a curve of a run, such as a loss by epochs, or a GPU's clock by
         seconds. A step that the curve has already gets the new value. NaN is allowed."""
-        rows = [
-            {"run": run, "series": series, "step": float(step), "value": _known(float(value))}
-            for step, value in points
-        ]
+        # -0.0 becomes 0.0, as in SQLite.
+        rows = [(run, series, float(step), float(value) + 0.0) for step, value in points]
         with self.writes() as connection:
             self._one(connection, run)
-            if rows:
-                insert = bulk.insert(connection, schema.curves)
-                replaces = {"value": insert.excluded.value}
-                key = schema.curves.primary_key
-                connection.execute(insert.on_conflict_do_update(key, set_=replaces), rows)
+            bulk.execute_many(connection, _ADD_POINT, rows)
 
     def curves(self, run: int, *, after: Mapping[str, float] | None = None) -> Curves:
         """The curves of a run by the names of their series: (steps [n], values [n]), in the order
@@ -207,10 +207,7 @@ class RunTable(OpenStore):
         packed = zstandard.ZstdCompressor(level=9, write_checksum=True).compress(text)
         with self.writes() as connection:
             self._one(connection, run)
-            insert = bulk.insert(connection, schema.results).values(run=run, document=packed)
-            replaces = {"document": insert.excluded.document}
-            key = schema.results.primary_key
-            connection.execute(insert.on_conflict_do_update(key, set_=replaces))
+            bulk.execute_many(connection, _SET_RESULT, [(run, packed)])
 
     def result(self, run: int) -> dict[str, Any] | None:
         """The result of a run; None where it has none."""
@@ -343,10 +340,6 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("not an object")
     return found
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value + 0.0  # -0.0 becomes 0.0, as in SQLite
 
 
 def _moment(seconds: float | None) -> datetime | None:

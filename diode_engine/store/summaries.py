@@ -13,7 +13,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from diode_engine.core.hardware import Environment
-from diode_engine.core.table import TimingTable
+from diode_engine.core.table import TimingTable, medians
 from diode_engine.core.templates import template_of
 from diode_engine.store import bulk, schema
 from diode_engine.store.records import few_records
@@ -33,23 +33,6 @@ _COUNT = (
     + " ON CONFLICT (run, environment, op, dtype, allow_tf32, failure)"
     " DO UPDATE SET timings = tallies.timings + excluded.timings"
 )
-
-
-def medians(group: _Ids, candidate: _Ids, time_us: _Times) -> tuple[_Ids, _Ids, _Times, _Ids]:
-    """The distinct pairs (group, candidate), ascending: their groups, their candidates, the medians
-    of their times (NaN where all failed) and their numbers of rows. The arguments are [n], a row
-    for each timing."""
-    order = np.lexsort((time_us, candidate, group))  # NaN comes last
-    group, candidate, time_us = group[order], candidate[order], time_us[order]
-    first = np.ones(len(group), dtype=np.bool_)
-    first[1:] = (group[1:] != group[:-1]) | (candidate[1:] != candidate[:-1])
-    starts = np.flatnonzero(first)
-    rows = np.diff(starts, append=len(group))
-    timed = np.add.reduceat(~np.isnan(time_us), starts, dtype=np.int64)
-    low = time_us[starts + np.maximum(timed - 1, 0) // 2]
-    high = time_us[starts + np.minimum(timed // 2, rows - 1)]
-    median = np.where(timed > 0, low + (high - low) / 2, np.nan)
-    return group[starts], candidate[starts], median, rows
 
 
 @dataclass(frozen=True)
@@ -106,7 +89,8 @@ def summaries_of(
     and `time_us` have all their timings, [n] each: the index of the timing's pair, its candidate,
     and its time (NaN for a failure). `extern` are the candidates that a library computes.
     """
-    group, candidate, median, rows_of = medians(group, candidate, time_us)
+    first, median, rows_of = medians(time_us, group, candidate)
+    group, candidate = group[first], candidate[first]
     starts = np.searchsorted(group, np.arange(len(pairs)))
     failed = np.isnan(median)
     best = np.lexsort((candidate, median, group))[starts]  # of equally fast ones the lowest id

@@ -12,14 +12,12 @@ Forgetting", ECCV 2016).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import cycle, islice
 
 import numpy as np
 import numpy.typing as npt
 
 from diode_engine import features
-from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
 from diode_engine.core.problem import Problem
 from diode_engine.core.resources import fits, many_loads
@@ -32,9 +30,10 @@ from diode_engine.models.neighbours import distances, places
 from diode_engine.models.protocol import Matrix, TimingModel, answers_of, mean_answer
 from diode_engine.problems.sources import mixed
 from diode_engine.problems.spaces import exhaustive_space
+from diode_engine.training.fit_pool import Arrays
 
-Indices = npt.NDArray[np.intp]
 ProblemOnGpu = tuple[Problem, Hardware]
+Labels = tuple[Matrix, Matrix, npt.NDArray[np.intp]]  # see `make_labels`
 
 _PREDICTED = 700  # candidates of a problem that the teacher predicts, drawn
 _BEST = 64  # of these that become examples because the teacher finds them fastest
@@ -72,72 +71,6 @@ def problems_unlike(problems: Iterable[Problem], timed: Sequence[Problem]) -> li
     return [p for p in problems if distances(p, there).min() >= _LIKE]
 
 
-@dataclass(frozen=True, eq=False)
-class CandidatesToLabel:
-    """A problem, and its candidates that a teacher can predict: those that this version of torch
-    has, the GPU can run and the teacher covers. `libraries` are the places of ATen's."""
-
-    problem: Problem
-    candidates: Sequence[Candidate]
-    libraries: Indices
-
-    @classmethod
-    def make(
-        cls, problem: Problem, kernels: Collection[str], hardware: Hardware, torch: str
-    ) -> CandidatesToLabel:
-        """`kernels` are those that the teacher covers (Coverage.kernels)."""
-        space = exhaustive_space(problem, torch)
-        each = np.arange(len(space))
-        many = many_loads((problem,), space, np.zeros_like(each), each)
-        known = [
-            kernel(problem.op, c.template, many=bool(m)) in kernels
-            for c, m in zip(space, many, strict=True)
-        ]
-        candidates = [space[i] for i in np.flatnonzero(fits(problem, space, hardware) & known)]
-        return cls(
-            problem,
-            candidates,
-            np.array([i for i, c in enumerate(candidates) if c.is_extern], np.intp),
-        )
-
-    def label(
-        self, drawn: Drawn, teacher: Sequence[TimingModel], hardware: Hardware
-    ) -> tuple[Matrix, Matrix]:
-        """Return the feature rows [n, F] of the examples, and the predictions [m, n] of the
-        teacher's members."""
-        candidates = [self.candidates[i] for i in drawn.predicted]
-        each = np.arange(len(candidates))
-        rows = features.matrix((self.problem,), candidates, 0 * each, each, hardware)
-        with one_thread():  # a problem's rows are too few for the cores to share
-            answers = answers_of(teacher, rows)
-        best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]
-        externs = np.flatnonzero(rows[:, features.NAMES.index("aten")] > 0)
-        kept = np.unique(np.concatenate([best, drawn.others, externs]))
-        return rows[kept], answers[:, kept]
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """What is drawn for a problem: the places among its candidates that the teacher predicts, and
-    the places among these that become examples however good they are."""
-
-    predicted: Indices
-    others: Indices
-
-
-def draw_examples(rng: np.random.Generator, candidates: int, libraries: Indices) -> Drawn | None:
-    """Return the draw for a problem; None where it has no candidates. It needs no more of a problem
-    than how many candidates it has and which of them are libraries', so the labels may be made in
-    other processes."""
-    if not candidates:
-        return None
-    predicted = np.arange(candidates)
-    if candidates > _PREDICTED:
-        predicted = np.union1d(libraries, rng.choice(candidates, _PREDICTED, replace=False))
-    others = rng.choice(len(predicted), min(len(predicted), _OTHERS), replace=False)
-    return Drawn(predicted, others)
-
-
 def distillation_labels(
     teacher: Sequence[TimingModel],
     coverage: Coverage,
@@ -149,25 +82,71 @@ def distillation_labels(
     """Return the teacher's predictions for these problems, of the candidates that this version of
     torch has and the teacher covers: those that it finds fastest, the library's, and some others.
     `heads` has its members' predictions."""
-    rng = np.random.default_rng(seed)
     kernels = frozenset(coverage.kernels)
-    made: list[tuple[Matrix, Matrix]] = []
-    for problem, hardware in problems:
-        there = CandidatesToLabel.make(problem, kernels, hardware, torch)
-        drawn = draw_examples(rng, len(there.candidates), there.libraries)
-        if drawn is not None:
-            made.append(there.label(drawn, teacher, hardware))
-    x, heads = zip(*made, strict=True) if made else ((), ())
-    return join_labels(x, heads, [len(rows) for rows in x])
+    return join_labels([make_labels(teacher, kernels, problems, torch=torch, seed=seed)])
 
 
-def join_labels(x: Sequence[Matrix], heads: Sequence[Matrix], counts: Sequence[int]) -> Examples:
-    """Return the examples of labels that were made in parts; `counts` is how many each problem has.
-    Raises TrainingError where there are none."""
-    if not counts:
+def make_labels(
+    teacher: Sequence[TimingModel],
+    kernels: Collection[str],
+    problems: Iterable[ProblemOnGpu],
+    *,
+    torch: str,
+    seed: int | tuple[int, ...],
+) -> Labels:
+    """Return the labels of these problems as arrays: the feature rows x [n, F], the answers of the
+    teacher's members [m, n], and the number of rows of each problem that has any. `kernels` are
+    those that the teacher covers (Coverage.kernels)."""
+    rng = np.random.default_rng(seed)
+    found = (_label(problem, gpu, teacher, kernels, torch, rng) for problem, gpu in problems)
+    made = [labels for labels in found if labels is not None]
+    if not made:
+        return np.empty(0, np.float32), np.empty(0, np.float32), np.empty(0, np.intp)
+    x, heads = zip(*made, strict=True)
+    counts = np.array([len(rows) for rows in x], np.intp)
+    return np.concatenate(x), np.concatenate(heads, axis=1), counts
+
+
+def _label(
+    problem: Problem, hardware: Hardware, teacher: Sequence[TimingModel],
+    kernels: Collection[str], torch: str, rng: np.random.Generator,
+) -> tuple[Matrix, Matrix] | None:  # fmt: skip
+    """Return the feature rows [n, F] of a problem's examples, and the answers [m, n]; None where
+    the teacher can predict none of the candidates that this version of torch has and the GPU can
+    run."""
+    space = exhaustive_space(problem, torch)
+    each = np.arange(len(space))
+    many = many_loads((problem,), space, np.zeros_like(each), each)
+    known = [
+        kernel(problem.op, c.template, many=bool(m)) in kernels
+        for c, m in zip(space, many, strict=True)
+    ]
+    places = np.flatnonzero(fits(problem, space, hardware) & known)
+    if not len(places):
+        return None
+    if len(places) > _PREDICTED:
+        libraries = np.array([space[place].is_extern for place in places], np.bool_)
+        drawn = rng.choice(places, _PREDICTED, replace=False)
+        places = np.union1d(places[libraries], drawn)
+    others = rng.choice(len(places), min(len(places), _OTHERS), replace=False)
+    rows = features.matrix((problem,), space, np.zeros_like(places), places, hardware)
+    with one_thread():  # a problem's rows are too few for the cores to share
+        answers = answers_of(teacher, rows)
+    best = np.argsort(answers.mean(axis=0), kind="stable")[:_BEST]
+    externs = np.flatnonzero(rows[:, features.NAMES.index("aten")] > 0)
+    kept = np.unique(np.concatenate([best, others, externs]))
+    return rows[kept], answers[:, kept]
+
+
+def join_labels(parts: Iterable[Arrays]) -> Examples:
+    """Return the examples of labels that were made in parts. Raises TrainingError where there are
+    none."""
+    made = [part for part in parts if len(part[2])]
+    if not made:
         raise TrainingError("The model to learn from covers none of the problems' candidates.")
-    together = np.concatenate(heads, axis=1)
-    problem = np.repeat(np.arange(len(counts)), counts)
+    x, heads, counts = zip(*made, strict=True)
+    together, of_problem = np.concatenate(heads, axis=1), np.concatenate(counts)
+    problem = np.repeat(np.arange(len(of_problem)), of_problem)
     return Examples(np.concatenate(x), mean_answer(together), problem, together)
 
 

@@ -21,11 +21,9 @@ from diode_engine.models.model_types import MODEL_TYPES
 from diode_engine.models.protocol import TimingModel, answers_of
 from diode_engine.training.checkpoints import Checkpoints
 from diode_engine.training.distillation import (
-    CandidatesToLabel,
-    Drawn,
-    Indices,
     ProblemOnGpu,
     join_labels,
+    make_labels,
     split_labels,
     with_timings,
 )
@@ -92,63 +90,27 @@ class FitMember(Job):
 
     def _labels(self, timed: Examples) -> tuple[Examples, Examples]:
         """Return (what is learned, what early stopping watches) of the labels."""
-        parts = [each.get() for each in self.labels]
-        labelled = join_labels(
-            [x for x, _, counts in parts if len(counts)],
-            [heads for _, heads, counts in parts if len(counts)],
-            [count for *_, counts in parts for count in counts.tolist()],
-        )
-        del parts
+        labelled = join_labels(each.get() for each in self.labels)
         learned, watched = split_labels(labelled)
         answers = np.concatenate([each.get()[0] for each in self.answers], axis=1)
         return with_timings(learned, answers, timed), watched
 
 
 @dataclass(frozen=True)
-class CountCandidates(Job):
-    """Returns, for each problem, how many candidates may be labelled and which of these are
-    libraries': what `draw_examples` takes."""
-
-    problems: tuple[ProblemOnGpu, ...]
-    kernels: frozenset[str]  # those that the teacher covers (Coverage.kernels)
-    torch: str  # the version of torch whose candidates these are
-
-    def __call__(self, report: ProgressCallback) -> list[tuple[int, Indices]]:
-        """As Job.__call__."""
-        found = [
-            CandidatesToLabel.make(p, self.kernels, gpu, self.torch) for p, gpu in self.problems
-        ]
-        return [(len(each.candidates), each.libraries) for each in found]
-
-
-@dataclass(frozen=True)
 class LabelProblems(Job):
-    """Returns the labels of some problems: the feature rows x [n, F], the answers of the teacher's
-    members [m, n], and the number of rows of each problem that has any."""
+    """Returns the labels of some problems (see `make_labels`)."""
 
     problems: tuple[ProblemOnGpu, ...]
-    drawn: tuple[Drawn | None, ...]  # for each problem
     kernels: frozenset[str]
-    torch: str
+    torch: str  # the version of torch whose candidates are labelled
     teacher: tuple[SharedModel, ...]
+    seed: tuple[int, ...]
 
     leaves_arrays = True
 
     def __call__(self, report: ProgressCallback) -> Arrays:
-        """As Job.__call__."""
         teacher = _load_all(self.teacher)
-        made = [
-            CandidatesToLabel.make(problem, self.kernels, gpu, self.torch).label(
-                drawn, teacher, gpu
-            )
-            for (problem, gpu), drawn in zip(self.problems, self.drawn, strict=True)
-            if drawn is not None
-        ]
-        if not made:
-            return np.empty(0), np.empty(0), np.empty(0, np.intp)
-        x, heads = zip(*made, strict=True)
-        counts = np.array([len(rows) for rows in x], np.intp)
-        return np.concatenate(x), np.concatenate(heads, axis=1), counts
+        return make_labels(teacher, self.kernels, self.problems, torch=self.torch, seed=self.seed)
 
 
 @dataclass(frozen=True)
@@ -163,6 +125,5 @@ class LabelRows(Job):
     leaves_arrays = True
 
     def __call__(self, report: ProgressCallback) -> Arrays:
-        """As Job.__call__."""
         rows = np.asarray(self.train.get()[0][self.first : self.end])
         return (answers_of(_load_all(self.teacher), rows),)

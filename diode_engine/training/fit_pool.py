@@ -37,7 +37,6 @@ class ArraysInMemory:
     arrays: Arrays
 
     def get(self) -> Arrays:
-        """As SharedArrays.get."""
         return self.arrays
 
 

@@ -17,14 +17,8 @@ from diode_engine.models.model_types import MODEL_TYPES, member_types
 from diode_engine.models.protocol import TimingModel
 from diode_engine.store.datasets.key import dataset_key
 from diode_engine.training.checkpoints import Checkpoints
-from diode_engine.training.distillation import MAX_LABELS, draw_examples, problems_to_label
-from diode_engine.training.fit_jobs import (
-    CountCandidates,
-    FitMember,
-    LabelProblems,
-    LabelRows,
-    SharedModel,
-)
+from diode_engine.training.distillation import MAX_LABELS, problems_to_label
+from diode_engine.training.fit_jobs import FitMember, LabelProblems, LabelRows, SharedModel
 from diode_engine.training.fit_pool import Job, Pool
 from diode_engine.training.settings import TrainingSettings
 from diode_engine.training.trainable_rows import fitted_and_watched, thin_rows
@@ -149,17 +143,13 @@ class TaskSteps:
         )
 
     def _teach(self, place: int, members: Members) -> Generator[list[Job], list[Any], FitMember]:
-        """Yields the jobs for the labels of a student, and returns the job that fits it. Random
-        draws are made here, in the order of the problems."""
+        """Yields the jobs for the labels of a student, and returns the job that fits it."""
         task, settings = self._task, self._settings
         coverage = Coverage.make(task.learned)
         kernels = frozenset(coverage.kernels)
         torch = task.learned.first_environment.torch
         problems = problems_to_label(task.learned, coverage, settings.lessons, seed=task.seed)
         parts = [tuple(problems[i : i + _PROBLEMS]) for i in range(0, len(problems), _PROBLEMS)]
-        counts = yield [CountCandidates(part, kernels, torch) for part in parts]
-        rng = np.random.default_rng(task.seed)
-        drawn = [tuple(draw_examples(rng, *each) for each in of_part) for of_part in counts]
         teacher = tuple(
             SharedModel(
                 member.family, self._pool.share((np.frombuffer(member.to_bytes(), np.uint8),))
@@ -167,8 +157,8 @@ class TaskSteps:
             for member in members
         )
         labels = [
-            LabelProblems(part, of_part, kernels, torch, teacher)
-            for part, of_part in zip(parts, drawn, strict=True)
+            LabelProblems(part, kernels, torch, teacher, (task.seed, number))
+            for number, part in enumerate(parts)
         ]
         answers = [
             LabelRows(self._train, first, min(first + _ANSWERS, self._rows), teacher)

@@ -53,7 +53,6 @@ class ProcessFits(FitExecutor):
         self._min_rows = min_rows
 
     def pool(self, task: FitTask, report: FitCallback) -> contextlib.AbstractContextManager[Pool]:
-        """As FitExecutor.pool."""
         if self._processes < 2 or len(task.learned) < self._min_rows:
             return super().pool(task, report)
         return ProcessPool(self._processes, report)
@@ -92,7 +91,6 @@ class ProcessPool(Pool):
         self._executor.shutdown(cancel_futures=True)
 
     def restart(self) -> None:
-        """As Pool.restart."""
         self._end()
         self._start()
 
@@ -102,7 +100,6 @@ class ProcessPool(Pool):
             return ArrayFiles.write(self._next_path(), arrays)
 
     def submit(self, job: Job) -> Future[Any]:
-        """As Pool.submit."""
         with _files():
             path = self._next_path() if job.leaves_arrays else None
             return self._executor.submit(_run, job, path)
@@ -111,14 +108,12 @@ class ProcessPool(Pool):
         return self._scratch.path / next(self._names)
 
     def wait(self, running: Iterable[Future[Any]]) -> Iterable[Future[Any]]:
-        """As Pool.wait."""
         ended, _ = wait(list(running), _POLL_SECONDS, FIRST_COMPLETED)
         while not self._reports.empty():
             self.report(*self._reports.get())
         return ended
 
     def result(self, future: Future[Any]) -> Any:
-        """As Pool.result."""
         with _files():
             return future.result()
 

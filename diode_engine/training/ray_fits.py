@@ -53,7 +53,6 @@ class RayFits(FitExecutor):
         return max(1, int(self._connection.ray.cluster_resources().get("CPU", 1)))
 
     def pool(self, task: FitTask, report: FitCallback) -> contextlib.AbstractContextManager[Pool]:
-        """As FitExecutor.pool."""
         return RayPool(self._connection.ray, self.slots, self._machines, report)
 
 
@@ -64,7 +63,6 @@ class ArraysInRay:
     reference: Any
 
     def get(self) -> Arrays:
-        """As SharedArrays.get."""
         import ray
 
         arrays: Arrays = ray.get(self.reference)
@@ -109,18 +107,15 @@ class RayPool(Pool):
         self._queue.shutdown(force=True)
 
     def share(self, arrays: Arrays) -> SharedArrays:
-        """As Pool.share."""
         return ArraysInRay(self._ray.put(arrays))
 
     def submit(self, job: Job) -> Future[Any]:
-        """As Pool.submit."""
         end, arrays = self._run.remote(__version__, self._queue, job)
         future: Future[Any] = end.future()
         self._references[future] = end, ArraysInRay(arrays) if job.leaves_arrays else None
         return future
 
     def wait(self, running: Iterable[Future[Any]]) -> Iterable[Future[Any]]:
-        """As Pool.wait."""
         ended, _ = wait(list(running), STEP_SECONDS, FIRST_COMPLETED)
         if ended or time.monotonic() - self._read >= STEP_SECONDS:
             self._read = time.monotonic()
@@ -131,7 +126,6 @@ class RayPool(Pool):
         return ended
 
     def result(self, future: Future[Any]) -> Any:
-        """As Pool.result."""
         _, arrays = self._references.pop(future)
         try:
             result = future.result()

@@ -5,7 +5,7 @@ A *case* is one problem in one environment, since times of two environments cann
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from diode_engine.core.hardware import Environment
 from diode_engine.core.problem import Problem
-from diode_engine.core.table import NOT_TIMED, TimingTable
+from diode_engine.core.table import NOT_TIMED, TimingTable, medians
 from diode_engine.errors import TrainingError
 
 
@@ -34,54 +34,30 @@ class CandidatePool:
     def make(cls, table: TimingTable) -> CandidatePool:
         """The pool of a table: timings of equal pairs become one; a pair failed where it always
         did. Rows that were never timed are left out. Raises TrainingError where no case is left."""
-        asked = np.flatnonzero(table.failure != NOT_TIMED)
-        order = asked[
-            np.lexsort(
-                tuple(
-                    column[asked]
-                    for column in (table.time_us, table.candidate, table.environment, table.problem)
-                )
-            )
-        ]
-        first = _changes(table.problem[order], table.environment[order], table.candidate[order])
-        # Within a pair times ascend and NaN comes last.
-        time = table.time_us[order]
-        timed = np.add.reduceat(~np.isnan(time), first, dtype=np.intp) if len(order) else first
-        low, high = first + np.maximum(timed - 1, 0) // 2, first + timed // 2
-        median = (time[low] + time[high]) / 2  # NaN where none was timed
-        rows = order[first]
-
-        starts = _changes(table.problem[rows], table.environment[rows])
-        ends = np.append(starts[1:], len(rows))
-        if len(starts):
-            enough = np.add.reduceat(~np.isnan(median), starts, dtype=np.intp) >= 2
-        else:
-            enough = np.zeros(0, np.bool_)
+        asked = table.take(table.failure != NOT_TIMED)
+        rows, median, _ = medians(asked.time_us, asked.problem, asked.environment, asked.candidate)
+        table = asked.take(rows)
+        of_case = table.problem.astype(np.int64) * len(table.environments) + table.environment
+        _, case, lengths = np.unique(of_case, return_inverse=True, return_counts=True)
+        enough = np.bincount(case, ~np.isnan(median), len(lengths)) >= 2
         if not enough.any():
             raise TrainingError(
                 "There is no problem with two timed candidates or more, so nothing to choose; "
                 "collect or import timings."
             )
-        kept = np.repeat(enough, ends - starts)
-        rows, median = rows[kept], median[kept]
-        lengths = (ends - starts)[enough]
-        failed = np.isnan(median)
-        n = len(rows)
+        table, median = table.take(enough[case]), median[enough[case]]
+        n = len(table)
         return cls(
-            TimingTable(
-                table.problems,
-                table.candidates,
-                table.environments,
-                problem=table.problem[rows],
-                candidate=table.candidate[rows],
-                environment=table.environment[rows],
+            replace(
+                table,
                 min_us=median,
                 median_us=np.full(n, np.nan),
                 spread_us=np.full(n, np.nan),
                 repeats=np.zeros(n, np.int32),
-                failure=np.where(failed, table.failure[rows], 0).astype(np.uint8),
+                failure=np.where(np.isnan(median), table.failure, 0).astype(np.uint8),
+                kernel=None,
             ),
-            np.append(np.zeros(1, np.intp), np.cumsum(lengths)),
+            np.append(0, np.cumsum(lengths[enough])),
             int(np.count_nonzero(~enough)),
         )
 
@@ -104,13 +80,3 @@ class CandidatePool:
             )
             for start, end in pairwise(self.starts.tolist())
         ]
-
-
-def _changes(*columns: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
-    """Where a run of equal rows begins."""
-    n = len(columns[0])
-    begins = np.zeros(n, np.bool_)
-    begins[:1] = True
-    for column in columns:
-        begins[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(begins)

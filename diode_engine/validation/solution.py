@@ -1,11 +1,5 @@
-"""A model compared with a solution of max-autotune: a file of kernels that it has found.
-
-    {"name": "h200-mm", "configs": [
-        {"op": "mm", "M": 64, "N": 4096, "K": 4096, "block_m": 64, "block_n": 128, "block_k": 64,
-         "num_stages": 4, "num_warps": 4, "group_m": 8}, ...]}
-
-Without sizes a config is for all problems. `op`, `num_stages`, `num_warps` and `group_m` may be
-left out; then any value fits. The solutions that torch-diode writes, {"config": [...]}, are read
+"""A model compared with a solution of max-autotune: a file of kernels that it has found
+(docs/formats.md describes it). The solutions that torch-diode writes, {"config": [...]}, are read
 too: their configs are for all problems, and fields that follow from a problem (ACC_TYPE, EVEN_K,
 ...) are ignored.
 """
@@ -66,7 +60,7 @@ class Solution:
 
 def read_solution(path: str | PathLike[str]) -> Solution:
     """The solution in a file. Raises DatasetError, with the place, where the file cannot be read or
-    is not as above."""
+    is no solution."""
     where = Path(path)
     document = read_document(where, _LIMITS, DatasetError)
     if isinstance(document, dict) and "config" in document and "configs" not in document:

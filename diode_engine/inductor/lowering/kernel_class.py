@@ -81,7 +81,6 @@ class KernelClass:
 
     @property
     def op_fields(self) -> dict[str, Any]:
-        """As Problem.op_fields."""
         return self.op.fields(self.bias, self.out_dtype, self.attributes)
 
     @property

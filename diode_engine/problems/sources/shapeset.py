@@ -1,12 +1,9 @@
 """Shapesets: problems in a JSON file, without timings.
 
 Two forms are read. Diode's own form, which `write_shapeset` writes, has columns, and a row for each
-problem:
-
-    {"source": "where from", "columns": ["op", "B", "M", "N", "K"], "shapes": [["mm", 1, …], …]}
-
-The columns are fields of a problem (see Problem.to_dict). A field that only some ops have is null
-for the other ops, and where it has its usual value. The form of torch-diode is
+problem (docs/collection.md shows it). The columns are fields of a problem (see Problem.to_dict). A
+field that only some ops have is null for the other ops, and where it has its usual value. The form
+of torch-diode is
 
     {"operations": {"mm": {"shapes": [{"B": 1, "M": …, "N": …, "K": …, "M_dtype": "float16",
         "K_dtype": "float16", "out_dtype": "float16", "out_size": […], "out_stride": […]}]}}}

@@ -21,6 +21,7 @@ from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import KNOWN, Environment, Hardware, find_name
 from diode_engine.core.operand import Bias, DType
 from diode_engine.core.operators import OPERATORS, find_operator
+from diode_engine.core.operators.specification import dense
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
 from diode_engine.core.templates import templates_for
@@ -73,14 +74,10 @@ def problem_fields(op: str, shape: Any, place: str) -> dict[str, Any] | None:
 def _row_major(size: Sequence[Any], stride: Sequence[Any]) -> bool:
     """Whether these are the size and stride of a tensor without gaps whose last dimension is
     contiguous. The stride of a dimension of one element does not matter."""
-    expected = 1
-    if len(size) != len(stride):
+    if len(size) != len(stride) or not all(type(n) is int for n in size):
         return False
-    for n, step in zip(reversed(size), reversed(stride), strict=True):
-        if type(n) is not int or (n != 1 and step != expected):
-            return False
-        expected *= n
-    return True
+    expected = dense(tuple(size))
+    return all(n == 1 or step == own for n, step, own in zip(size, stride, expected, strict=True))
 
 
 class _DocumentReader:
