@@ -1,6 +1,8 @@
 """diode-engine demo on a small made-up dataset: through the store, the registry and Inductor."""
 
 import itertools
+import os
+import sys
 import textwrap
 from pathlib import Path
 
@@ -175,8 +177,8 @@ def test_what_was_measured_on_a_gpu_is_compared():
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch):
-    """The folder of a module that can be asked."""
+def module(tmp_path):
+    """A module that can be asked, in a folder for PYTHONPATH."""
     text = """
         import sys
         from diode_engine.errors import ModelError
@@ -189,14 +191,14 @@ def module(tmp_path, monkeypatch):
                 yield {"half": 60 / number}
     """
     (tmp_path / "asked.py").write_text(textwrap.dedent(text))
-    monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
-def test_a_process_answers_one_by_one(module):
+def test_a_process_answers_line_by_line(module):
     def ask(*numbers):
         question = {"numbers": numbers}
-        return list(child.ask("asked:answer", question, log=module / "log", environment={}))
+        place = {"PYTHONPATH": os.pathsep.join((str(module), *sys.path))}
+        return list(child.ask("asked:answer", question, log=module / "log", environment=place))
 
     assert ask(2, 3) == [{"half": 30}, {"half": 20}]
     assert (module / "log").read_text() == "noise\n"  # and not among the answers
