@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Button, Input, Select, Static, TextArea
 
 from diode_app.actions import Actions, fill_in
@@ -24,7 +23,7 @@ from diode_app.widgets.bars import KeyBar, TopBar
 from diode_app.widgets.choices import Choices
 from diode_app.widgets.empty import EmptyState, Step
 from diode_app.widgets.modals import Confirm, Working
-from diode_app.widgets.styling import set_text
+from diode_app.widgets.styling import SeldomDrawn, set_text
 from diode_app.widgets.work import Latest
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ Reader = Callable[["Store"], T]
 ReaderIfReady = Callable[["Store | None"], T]
 
 
-class DiodeScreen(Actions, Screen[None]):
+class DiodeScreen(Actions, SeldomDrawn[None]):
     """A screen over the store.
 
     The bar and the keys are shown first, and the body when it is made, so that a key is answered at
@@ -254,7 +253,7 @@ class DiodeScreen(Actions, Screen[None]):
             await asyncio.sleep(0)
             await self._resumed()
         self.is_made = True
-        if not self.is_current:  # made ahead: its layout takes half of the time of a first visit
+        if not self.is_shown:  # made ahead: its layout takes half of the time of a first visit
             self.post_message(events.Resize(self.app.size, self.app.size))
 
     def _focus_table(self) -> None:
@@ -270,7 +269,7 @@ class DiodeScreen(Actions, Screen[None]):
         await self._resumed()
 
     async def _resumed(self) -> None:
-        if not self.is_current:
+        if not self.is_shown:
             return  # made ahead, or left already: it reads when it is shown
         look = self.session.store.last
         if look == self._seen or (self._seen is None and look.condition is Condition.OPENING):

@@ -73,8 +73,11 @@ async def test_what_starts_a_run_asks_first(make_app, ended, job):
         job.tell("end")
 
 
-async def test_a_place_and_a_letter_for_it_in_one_burst(make_app, ended):
+async def test_a_place_and_a_letter_for_it_in_one_burst(make_app, ended, monkeypatch):
+    painted = []
+    monkeypatch.setattr(keys_module, "_FRAME_SECONDS", -1.0)
     async with running(make_app(), (120, 40)) as (app, pilot):
+        app.post_display_hook = lambda: painted.append(app.keys.held)
         for _ in range(2):  # made, and come back to
             await burst(pilot, "R", "H", "i")
             assert isinstance(app.screen, Prompt)
@@ -87,6 +90,7 @@ async def test_a_place_and_a_letter_for_it_in_one_burst(make_app, ended):
         assert [type(screen) for screen in app.screen_stack[1:]] == [RunScreen, Prompt]
         await burst(pilot, "enter")
         assert ended.run(3).note == "otes"
+        assert set(painted) == {None}  # nothing while more keys waited
 
 
 async def test_a_paste_goes_where_the_keys_before_it_lead(make_app, ended):
@@ -334,8 +338,6 @@ async def test_the_screen_is_drawn_seldom_amid_keys(between_frames, keys, wanted
     log = []
 
     class Heard(App):
-        keys = None
-
         async def on_event(self, event):
             if isinstance(event, Key) and not event.is_forwarded:
                 self.keys.put(event)

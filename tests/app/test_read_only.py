@@ -165,13 +165,11 @@ async def _screens(pilot: Any, run: int) -> AsyncIterator[Any]:
 
 async def _done(pilot: Any) -> None:
     """Waits until no worker works, except one that asks something."""
-    while True:
+    idle = 0
+    while idle < 2:
         await pilot.pause()
         asking = ("acting", "working") if pilot.app.screen.is_modal else ()
-        if all(w.is_finished or w.group in asking for w in pilot.app.workers):
-            await pilot.pause()
-            if all(w.is_finished or w.group in asking for w in pilot.app.workers):
-                return
+        idle = idle + 1 if all(w.is_finished or w.group in asking for w in pilot.app.workers) else 0
 
 
 async def _answered(pilot: Any, folder: Path) -> list[str]:
