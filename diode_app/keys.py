@@ -42,7 +42,7 @@ _NEXT_SECONDS = 0.1  # at most, from the answer to a dialog to the next one
 _LOOK_SECONDS = 0.005
 # While more keys wait, the screen is held back for the first time, and then drawn for the second
 # one: a frame takes as much processor time as several keys.
-_FRAMES_SECONDS, _FRAME_SECONDS = 0.3, 0.04
+_FRAMES_SECONDS, _FRAME_SECONDS = 0.5, 0.04
 # Textual types a ^ for an Escape that it read at once with the keys behind it.
 _CARET, _AT_ONCE_SECONDS = "circumflex_accent", 0.001
 
@@ -74,7 +74,7 @@ class Keys:
         self._task: asyncio.Task[None] | None = None
         self._last = time.monotonic()
         self.held: ExitStack | None = None  # while it is open, the screen is not drawn
-        self._drawn = 0.0  # when the screen was drawn last while keys waited
+        self._turned = 0.0  # when the screen began, or ceased, to be held back
 
     @property
     def busy(self) -> bool:
@@ -114,16 +114,17 @@ class Keys:
 
     def _draw_seldom(self) -> None:
         """Hold the screen's updates back while more keys wait, but for a frame now and then."""
-        undrawn = time.monotonic() - self._drawn
-        if self._shows_question() or undrawn > _FRAMES_SECONDS:
+        since = time.monotonic() - self._turned
+        if getattr(self._screen, "is_question", False) or since > _FRAMES_SECONDS:
             self.draw()
-        elif not self.held and len(self._waiting) > 1 and undrawn > _FRAME_SECONDS:
+        elif not self.held and len(self._waiting) > 1 and since > _FRAME_SECONDS:
+            self._turned = time.monotonic()  # the frame itself may have taken long
             self.held = ExitStack()
             self.held.enter_context(self._app.batch_update())
 
     def draw(self) -> None:
         """Hold nothing back any more. A dialog whose keys count once it is visible calls this."""
-        self._drawn = time.monotonic()
+        self._turned = time.monotonic()
         if self.held is not None:
             self.held.close()
             self.held = None
@@ -145,9 +146,6 @@ class Keys:
 
     def _shows_result(self) -> bool:
         return bool(self._waiting) or (self._screen_is_made() and not self._waits_for_rows())
-
-    def _shows_question(self) -> bool:
-        return getattr(self._screen, "is_question", False)
 
     @property
     def _screen(self) -> Screen[object] | None:
@@ -210,15 +208,12 @@ class Keys:
                 if self._focus() is not target:
                     break  # which may be gone, and the message with it
             else:
-                if self._is_quiet(target):
+                nodes = target.ancestors_with_self
+                if not any(n.message_queue_size for n in nodes) and self._focus() is target:
                     return
 
     def _focus(self) -> DOMNode | None:
         return self._screen and (self._app.focused or self._screen)
-
-    def _is_quiet(self, target: DOMNode) -> bool:
-        nodes = target.ancestors_with_self
-        return not any(n.message_queue_size for n in nodes) and self._focus() is target
 
     # Workers
 

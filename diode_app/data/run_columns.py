@@ -42,15 +42,6 @@ def _gpus(run: Listed) -> str:
     return f"{len(found)} on {len(machines)}" if machines else " ".join(map(str, found))
 
 
-def _host(run: Listed) -> str | None:
-    process = run.status.run.process
-    return None if process is None else process.host
-
-
-def _show_progress(part: float | None) -> str:
-    return "" if part is None else f"{text.bar(part, 8)} {100 * part:3.0f} %"
-
-
 # In the order in which they are shown by default. Where there is no room, the highest rank goes
 # first.
 RUN_COLUMNS = (
@@ -61,7 +52,8 @@ RUN_COLUMNS = (
            rank=1),
     Column("state", "state", "queued, running, cancelling, done, failed, cancelled, or dead: its "
            "process is gone", text.state, of=lambda r: outcome(r.status), state=True),
-    Column("progress", "progress", "the part of its work that is done, in %", _show_progress,
+    Column("progress", "progress", "the part of its work that is done, in %",
+           lambda part: "" if part is None else f"{text.bar(part, 8)} {100 * part:3.0f} %",
            of=lambda r: fraction(r.status), rank=3),
     Column("rate", "rate", "timings a second, over the last minute",
            lambda rate: f"{rate:.3g}/s" if rate else "",
@@ -91,7 +83,8 @@ RUN_COLUMNS = (
     Column("started", f"started ({text.zone()})", "month, day and time",
            lambda at: f"{at.astimezone():%m-%d %H:%M}", of=lambda r: r.status.run.started,
            rank=14),
-    Column("host", "host", "the machine that it works, or has worked, on", of=_host, rank=16),
+    Column("host", "host", "the machine that it works, or has worked, on", rank=16,
+           of=lambda r: r.status.run.process and r.status.run.process.host),
     Column("user", "user", "who started it, by the name that they have on that machine",
            of=lambda r: r.status.run.user, rank=17),
     Column("tags", "tags", "your tags", " ".join, of=lambda r: r.status.run.tags, rank=9),

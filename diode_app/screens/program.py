@@ -51,6 +51,7 @@ class ProgramScreen(DiodeScreen):
 
     MODE = "programs"
     NEEDS_STORE = False
+    READS_AHEAD = True
     HELP_TITLE = "A program"
     LINK = "program"
     ACTIONS = (

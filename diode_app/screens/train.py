@@ -6,7 +6,7 @@ from textual.widgets import Input
 
 from diode_app.actions import Action, import_timings
 from diode_app.data.filters import suggestions
-from diode_app.data.training import Part, TrainingPlan, planned
+from diode_app.data.training import TrainingPlan, planned
 from diode_app.screens.base import Reader
 from diode_app.screens.command_screen import CommandScreen
 from diode_app.session import Session
@@ -61,13 +61,12 @@ class TrainScreen(CommandScreen):
         lines = [
             f"About {part.problems - held_out:,} to learn from, {held_out:,} held out.",
             f"torch {part.torch}; {part.failed:,} candidates have no time.",
-            *(_left_out(other) for other in snapshot.left_out),
+            *(
+                f"Left out: {other.timings:,} timings of {other.gpu} with torch {other.torch}."
+                for other in snapshot.left_out
+            ),
         ]
         self.show_plan(counts, "\n".join(lines))
 
     def _suggest_model(self, given: str, _cursor: int) -> list[str]:
         return [model for model in self._models if model.startswith(given)]
-
-
-def _left_out(part: Part) -> str:
-    return f"Left out: {part.timings:,} timings of {part.gpu} with torch {part.torch}."

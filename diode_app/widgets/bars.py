@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import VerticalGroup
 from textual.content import Content
 from textual.keys import format_key
-from textual.screen import Screen
 from textual.widgets import Static
 
 from diode_app import text
@@ -35,14 +33,10 @@ class KeyBar(Static):
     ALLOW_SELECT = False
 
     def on_mount(self) -> None:
-        self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
+        self.screen.bindings_updated_signal.subscribe(self, lambda _: self._show())
 
     def on_resize(self) -> None:
         self._show()
-
-    def _bindings_changed(self, screen: Screen[Any]) -> None:
-        if screen is self.screen:
-            self._show()
 
     def _show(self) -> None:
         keys: dict[str, tuple[str, Content]] = {}  # by action; what is nearest to the focus first

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from rich.console import RenderableType
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
@@ -20,6 +19,7 @@ from textual.widgets.option_list import Option
 from diode_app import text
 from diode_app.actions import Action, Actions
 from diode_app.widgets.filter_box import Completions, Suggest
+from diode_app.widgets.styling import SeldomDrawn
 from diode_engine.errors import DiodeError
 
 T = TypeVar("T")
@@ -41,9 +41,9 @@ class DialogKeys(Static):
         super().__init__(Content(", ").join(parts) + ".", id=id)
 
 
-class Modal(ModalScreen[T]):
-    """In front of a screen that is darkened. Textual would style its new widgets twice, compute the
-    layout of both screens twice, and paint the darkened one also while nothing is drawn."""
+class Modal(ModalScreen[T], SeldomDrawn):
+    """In front of a screen that is darkened. Textual would style its new widgets twice, and compute
+    the layout of both screens twice."""
 
     _laid_out: object = None  # the size for which the layout was computed last
 
@@ -54,10 +54,6 @@ class Modal(ModalScreen[T]):
         if event.size == self._laid_out:
             event.prevent_default()
         self._laid_out = event.size
-
-    def render(self) -> RenderableType:
-        dashboard: Any = self.app
-        return "" if dashboard.keys.held else super().render()
 
 
 class Dialog(Actions, Modal[T]):

@@ -3,8 +3,11 @@ takes up to half a millisecond, to compute the layout of the whole screen for a 
 
 from __future__ import annotations
 
+from typing import Any
+
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.screen import Screen
 from textual.widgets import Static
 
 # Given as `classes` to a widget that is made with compact=True. Textual would otherwise add this
@@ -34,3 +37,18 @@ class FocusScroll(VerticalScroll, can_focus=True):
             self.app.stylesheet.update_nodes([self])
         else:
             super().watch_has_focus(_has_focus)
+
+
+class SeldomDrawn(Screen[Any]):
+    """A screen of the dashboard. While this holds frames back, no screen counts as visible: Textual
+    would paint each screen whose layout it has computed, and throw the frame away."""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is in front, or behind dialogs."""
+        return super().is_current
+
+    @property
+    def is_current(self) -> bool:
+        dashboard: Any = self.app
+        return self.is_shown and not dashboard.keys.held

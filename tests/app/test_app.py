@@ -330,8 +330,7 @@ async def test_a_table_is_exported_whole(make_app, store, tmp_path):
 
 
 async def test_no_torch_and_quick_to_quit(path):
-    """The dashboard does not import torch, and ends although a thread of it never returns. It runs
-    in a process of its own."""
+    """In a process of its own, which ends although a thread of it never returns."""
     program = f"""
 import asyncio, sys, threading
 from pathlib import Path
