@@ -210,7 +210,6 @@ float32_linear = build_of(
 
 
 @ASKS_BEFORE_PADDING
-@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
 @pytest.mark.parametrize(
     ("library", "triton", "tf32", "expected"),
     [
@@ -225,13 +224,10 @@ float32_linear = build_of(
         ((1000.0, 800.0), (2000.0, 2000.0), False, True),
     ],
 )
-def test_padding_is_decided_by_what_would_be_taken(
-    mode, library, triton, tf32, expected, monkeypatch
-):
+def test_padding_is_decided_by_what_would_be_taken(library, triton, tf32, expected, monkeypatch):
     predictor = times_of_padding(library, triton)
-    how: dict[str, Any] = {"mode": mode, "options": {**FAST["options"], "shape_padding": True}}
     with kernels.tf32(tf32):
-        assert pads(predictor, float32_gemm, monkeypatch, **how) == expected
+        assert pads(predictor, float32_gemm, monkeypatch) == expected
     assert diode_engine.get_stats()["padding_decided"] == 1
 
 
