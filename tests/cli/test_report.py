@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from diode_engine.cli import main
 from diode_engine.core.problem import Problem
 from diode_engine.reports import record
 
@@ -57,10 +58,14 @@ def test_the_table_goes_to_stdout_and_the_report_is_kept(run):
     assert record.read(path).products[0].count == 2
 
 
-def test_the_exit_code_is_the_program_s(run):
-    ran = run(*program(COMPILES, then="raise SystemExit(5)"))
-    assert ran.code == 5
-    assert record.read(record.list_reports()[0]).exit_code == 5
+def test_the_exit_code_is_the_program_s_and_with_json_its_output_is_on_stderr(capfd):
+    name, *words = program(COMPILES, then="print('its own output')\nraise SystemExit(5)")
+    assert main([name, "--json", *words]) == 5
+    out, err = capfd.readouterr()
+    assert "its own output" in err
+    made = record.Report.from_dict(json.loads(out))
+    assert made == record.read(record.list_reports()[0])
+    assert (made.exit_code, [p.count for p in made.products]) == (5, [2])
 
 
 def test_a_cut_note_of_a_killed_process_is_left_out(run):

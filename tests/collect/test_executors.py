@@ -118,7 +118,10 @@ class Watched:
             yield
 
 
-ALL = Counter((p.key, c.key) for p in PROBLEMS for c in OFFERED)
+TWO = PROBLEMS[:2]
+ALL, ALL_OF_TWO = (
+    Counter((p.key, c.key) for p in problems for c in OFFERED) for problems in (PROBLEMS, TWO)
+)
 
 
 def failures(store):
@@ -150,20 +153,19 @@ def test_a_budget_s_pairs_are_those_of_a_local_run(tmp_path, store, executor):
 def test_what_kernels_do_to_workers_costs_no_other_candidate(store, executor):
     crash, hang, sticky, wrong = OFFERED[2], OFFERED[5], OFFERED[8], OFFERED[11]
     fates = {crash: "crash", hang: "hang", sticky: "sticky", wrong: "wrong_result"}
-    progress = run(store, executor(setup=Setup(worker(fates), deadline=1.0)))
-    assert keys(store) == ALL
+    progress = run(store, executor(setup=Setup(worker(fates), deadline=1.0)), TWO)
+    assert keys(store) == ALL_OF_TWO
     assert failures(store) == {
         (crash, Failure.CRASH), (hang, Failure.TIMEOUT),
         (sticky, Failure.ILLEGAL_ACCESS), (wrong, Failure.WRONG_RESULT),
     }  # fmt: skip
-    assert progress.workers_lost == 3 * len(PROBLEMS)
+    assert progress.workers_lost == 3 * len(TWO)
 
 
 @pytest.mark.parametrize("said", ["nonsense", "another kind"])
 def test_a_worker_that_talks_nonsense_is_replaced(store, executor, said):
-    progress = run(store, executor(setup=Setup(worker({MIDDLE: said}))), PROBLEMS[:2])
-    assert set(keys(store).values()) == {1}
-    assert len(keys(store)) == 2 * len(OFFERED)
+    progress = run(store, executor(setup=Setup(worker({MIDDLE: said}))), TWO)
+    assert keys(store) == ALL_OF_TWO
     assert failures(store) == {(MIDDLE, Failure.CRASH)}
     assert progress.workers_lost == 2
 
@@ -270,15 +272,15 @@ def test_a_direct_collection_compiles_each_kernel_once_before_it_asks(
 
 
 def test_a_kernel_that_ends_a_direct_worker_is_found_among_the_others(store, executor, direct):
-    run(store, executor(setup=direct({MIDDLE: "crash"})))
-    assert keys(store) == ALL
+    run(store, executor(setup=direct({MIDDLE: "crash"})), TWO)
+    assert keys(store) == ALL_OF_TWO
     assert failures(store) == {(MIDDLE, Failure.CRASH)}
 
 
 def test_a_kernel_that_is_not_launched_directly_is_asked_for_alone(store, executor, direct):
     fates = {MIDDLE: "alone", OFFERED[2]: "wrong_result"}
-    progress = run(store, executor(setup=direct(fates)))
-    assert keys(store) == ALL
+    progress = run(store, executor(setup=direct(fates)), TWO)
+    assert keys(store) == ALL_OF_TWO
     assert failures(store) == {(OFFERED[2], Failure.WRONG_RESULT)}
     assert progress.workers_lost == 0
 

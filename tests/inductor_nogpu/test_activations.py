@@ -63,7 +63,6 @@ def added(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, **scale: float) -> 
     return torch.addmm(b, x.flatten(0, -2), w.t(), **scale)
 
 
-@pytest.mark.parametrize("rows", [(2048,), (4, 512)])
 @pytest.mark.parametrize(
     ("act", "gelu"),
     [
@@ -73,9 +72,9 @@ def added(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, **scale: float) -> 
         (lambda x: tanh_gelu(x.float()).to(x.dtype), True),  # as with autocast
     ],
 )  # fmt: skip
-def test_an_activation_moves_into_the_librarys_product(act, gelu, rows):
+def test_an_activation_moves_into_the_librarys_product(act, gelu):
     install_times(LIBRARY)
-    lines = called(act, rows=rows)
+    lines = called(act)
     assert FUSED in lines
     assert f"use_gelu={gelu}" in lines
     assert ".run(" not in lines  # no kernel is left for it
@@ -199,7 +198,7 @@ def test_in_training_relu_moves_and_gelu_which_keeps_its_input_does_not():
     for act, moved in ((torch.nn.ReLU(), 1), (torch.nn.GELU("tanh"), 0)):
         install_times(LIBRARY)
         layers = (torch.nn.Linear(512, 1024), act, torch.nn.Linear(1024, 256))
-        x = torch.randn(2048, 512, dtype=torch.bfloat16)
+        x = torch.randn(128, 512, dtype=torch.bfloat16)
         sources = lower_step(torch.nn.Sequential(*layers).bfloat16(), x, max_autotune_gemm=True)
         assert [FUSED in source for source in sources.sources] == [bool(moved), False]
         assert diode_engine.get_stats()["activations_moved"] == moved

@@ -214,8 +214,8 @@ def test_a_cubin_of_another_form_has_no_facts():
 
 def test_what_cannot_be_built_says_why():
     problem = Problem.make("mm", 4096, 4096, 4096, "float32")
-    too_large = class_of(problem, tile(128, 128, 128, 5, 8))
-    fits = class_of(problem, tile(32, 32, 128, 1, 4))
+    too_large = class_of(problem, tile(64, 64, 32, 5, 4))
+    fits = class_of(problem, tile(32, 32, 32, 1, 4))
     small = replace(H200, shared_bytes_block=40000)
     results = [result for _, result in build_all([too_large, fits], small, DEVICE)]
     assert isinstance(results[0], Unbuilt)
@@ -307,6 +307,13 @@ THREE = CANDIDATES[1:4]
 SMALL = Problem.make("mm", 96, 80, 512, "float32")
 
 
+@functools.cache
+def built(cls, hardware):
+    """The binary of a class, which many tests launch, or why there is none."""
+    [(_, result)] = build_all([cls], hardware, DEVICE)
+    return result
+
+
 @pytest.fixture
 def bench(device, tmp_path):
     """A function of a problem and its candidates that makes (bench, work, cuda), compiled."""
@@ -315,12 +322,10 @@ def bench(device, tmp_path):
 
     def make(problem, candidates):
         binaries = Binaries(tmp_path / "binaries", environment)
-        built = {}
-        classes = (cls for cls in shared_classes(problem, candidates) if cls is not None)
-        for cls, result in build_all(classes, hardware, DEVICE):
-            binaries.put(cls, result)
-            built[cls] = result
-        kernels = {cls: b for cls, b in built.items() if isinstance(b, Binary)}
+        classes = {cls for cls in shared_classes(problem, candidates) if cls is not None}
+        kernels = {cls: built(cls, hardware) for cls in classes}
+        for cls, binary in kernels.items():
+            binaries.put(cls, binary)
         cuda = CpuCuda(kernels, problem, device)
         lock = tmp_path / "lock"
         work = ProblemOnGpu(problem, DEVICE, lock)
@@ -430,8 +435,7 @@ def test_the_best_time_of_earlier_batches_is_known(bench):
 
 
 def test_wrong_missing_and_unbuildable_kernels_are_typed(bench):
-    problem = Problem.make("mm", 128, 128, 2048, "float32")
-    the_bench, work, cuda = bench(problem, CANDIDATES)
+    the_bench, work, cuda = bench(SMALL, CANDIDATES)
     cuda.spoiled = {CANDIDATES[2]}
     strange = tile(512, 512, 512, 3, 4)
     results = timed(the_bench, work, [*CANDIDATES, strange])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from itertools import chain
@@ -41,7 +39,6 @@ from tests.inductor_nogpu.conftest import (
     perceptron,
     programs,
     reopen_decision,
-    run_python,
     state_in_keys,
 )
 from tests.inductor_nogpu.test_capture import PROGRAM
@@ -346,41 +343,53 @@ def test_without_a_model_it_works_and_says_so_without_the_file(path, monkeypatch
     assert read_fingerprint().parts["model"] == "none"
 
 
-ENDS_WELL = PROGRAM.replace("sys.exit(7)", "")
+# As PROGRAM, but it ends well, and leaves what it has noted beside the file.
+LEAVES_NOTES = PROGRAM.replace(
+    "sys.exit(7)",
+    "import os, pathlib, shutil\n"
+    "(notes,) = pathlib.Path(os.environ['DIODE_REPORT']).glob('*.jsonl')\n"
+    "shutil.copy(notes, os.environ['DIODE_FROZEN_CHOICES'] + '.notes')",
+)
+# Notes the same again, of a product of another size, without the seconds that compiling takes.
+NOTES_AGAIN = """
+import os, pathlib, sys
+notes = pathlib.Path(os.environ["DIODE_FROZEN_CHOICES"] + ".notes").read_text()
+notes = notes.replace('"N": 128', f'"N": {sys.argv[1]}')
+(pathlib.Path(os.environ["DIODE_REPORT"]) / "again.jsonl").write_text(notes)
+sys.exit(int(sys.argv[2]))
+"""
 
 
-def test_the_command_writes_and_checks_the_file(path, tmp_path):
+def test_the_command_writes_and_checks_the_file(path, monkeypatch, capfd):
     pytest.importorskip("click", reason="the command needs diode-engine[store]")
+    from diode_engine.cli import main
 
-    def run(*words, n=128):
-        program = ENDS_WELL.replace("128)", f"{n})")
-        return subprocess.run(
-            [sys.executable, "-m", "diode_engine", "freeze", "-o", path, *words, "--",
-             sys.executable, "-c", program],
-            env={**os.environ, "DIODE_HOME": str(tmp_path), "DIODE_FROZEN_CHOICES": str(path)},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+    monkeypatch.setenv("DIODE_FROZEN_CHOICES", str(path))
 
-    missing = run("--check")
-    assert (missing.returncode, missing.stdout) == (1, "")
-    assert f"{path} cannot be read: No such file" in missing.stderr
-    made = run()
-    assert (made.returncode, made.stdout) == (0, f"{path}: 1 products, for NVIDIA H200.\n")
-    assert "its own output" in made.stderr
+    def run(*words, program=NOTES_AGAIN, n=128, exits=0):
+        command = [sys.executable, "-c", program, str(n), str(exits)]
+        code = main(["freeze", "-o", str(path), *words, "--", *command])
+        out, err = capfd.readouterr()
+        return code, out, " ".join(err.split())
+
+    code, out, err = run("--check")
+    assert (code, out) == (1, "")
+    assert f"{path} cannot be read: No such file" in err
+    code, out, err = run(program=LEAVES_NOTES)
+    assert (code, out) == (0, f"{path}: 1 products, for NVIDIA H200.\n")
+    assert "its own output" in err
     text = path.read_text()
     assert "mm 64×128×96 float16" in text
-    assert run("--check").returncode == 0
-    other = run("--check", n=136)
-    assert other.returncode == 1
-    assert "mm 64×136×96 float16" in other.stdout
-    assert "no longer in the program" in other.stdout
+    assert run("--check")[0] == 0
+    code, out, _ = run("--check", n=136)
+    assert code == 1
+    assert "mm 64×136×96 float16" in out
+    assert "no longer in the program" in out
     assert path.read_text() == text
-    failed = run(n="1/0")
-    assert failed.returncode == 1
-    assert "Nothing was written" in failed.stderr
+    code, _, err = run(exits=1)
+    assert code == 1
+    assert "Nothing was written" in err
     assert path.read_text() == text
-    said = run_python(ENDS_WELL, DIODE_AUTOLOAD="1", DIODE_FROZEN_CHOICES=str(path))
-    assert "its own output" in said
 
 
 @pytest.mark.parametrize("mode", ["max-autotune-no-cudagraphs", "default"])

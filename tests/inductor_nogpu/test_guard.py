@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -200,7 +201,11 @@ def test_where_diode_fails_torch_answers(case, monkeypatch, caplog):
     assert "MemoryError: full" in line
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
+@pytest.mark.parametrize(
+    ("case", "error"),
+    zip(CASES, itertools.cycle((KeyboardInterrupt(), SystemExit())), strict=False),
+    indirect=["case"],
+)
 def test_what_ends_the_program_passes(case, error, monkeypatch):
     install(FixedPredictor())
     monkeypatch.setattr(case.owner, case.name, Faults(error))

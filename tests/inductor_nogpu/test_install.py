@@ -22,6 +22,7 @@ from diode_engine.inductor.choosing.chosen_kernels import final_choice
 from diode_engine.inductor.hook import installation
 from diode_engine.inductor.hook.choices import DiodeInductorChoices
 from diode_engine.inductor.without_gpu import lower
+from diode_engine.store import Store
 from tests.inductor_nogpu.conftest import FixedPredictor, gemm, install, reopen_decision, run_python
 from tests.inductor_nogpu.conftest import state_in_keys as key
 
@@ -292,10 +293,11 @@ def test_pretending_twice(monkeypatch):
         lower(gemm)
 
 
-# `import diode_engine` alone installs the registry's model, which is made up here.
+# `import diode_engine` alone installs the registry's model, which is made up here. A second process
+# is forked after the imports, and has no model.
 AUTOMATIC = """
-import diode_engine, sys
-assert "torch" not in sys.modules
+import diode_engine, os, sys
+assert not {"torch", "sqlalchemy"} & {*sys.modules}
 import torch
 assert not any(name.startswith("torch._inductor") for name in sys.modules)
 from diode_engine import registry
@@ -310,9 +312,12 @@ class Model:
 loaded = []
 def load_predictor(hardware, purpose):
     loaded.append(hardware.name)
-    return Model() if {has_model} else None
+    return None if is_second else Model()
 registry.load_predictor = load_predictor
 assert loaded == []  # not before something is compiled
+is_second = os.fork() == 0
+if not is_second:
+    os.wait()
 pretend()
 def empty(*shape):
     return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
@@ -321,26 +326,42 @@ for _ in range(2):
     print("choices:", len(lowered.seen[0].candidates))
 print(loaded, diode_engine.get_stats())
 """
+# A program that sets Diode's options, which the environment sets too.
+SETS_OPTIONS = """
+from diode_engine.inductor.hook.options import OPTIONS
+from torch._inductor import config
+print([getattr(config, option.name) for option in OPTIONS])
+o = {"fast_autotune": True, "max_autotune_gemm_backends": "DIODE", "max_autotune": True}
+print(torch.compile(lambda a, b: a @ b, options=o)(torch.ones(4, 4), torch.ones(4, 4)).sum())
+"""
 
 
-def test_importing_installs():
-    said = run_python(AUTOMATIC.replace("{has_model}", "True"), DIODE_DISABLE="false")
-    assert said.startswith("choices: 1\nchoices: 1\n['NVIDIA H200']")
-    assert "'active': True" in said
-
-
-def test_importing_without_a_model():
-    said = run_python(AUTOMATIC.replace("{has_model}", "False"))
-    assert "choices: 1\n" not in said
-    assert "'active': False" in said
+def test_importing_installs_where_there_is_a_model(tmp_path):
+    """Without one Inductor searches, and what it benchmarks is written where that is asked for."""
+    path = tmp_path / "feedback.db"
+    said = run_python(AUTOMATIC, DIODE_DISABLE="false", DIODE_FEEDBACK=str(path))
+    without, _, with_model = said.partition("'active': False")
+    assert "choices: 1\n" not in without
     assert said.count("Diode is inactive, compiles are stock: there is no model") == 1
+    assert "\nchoices: 1\nchoices: 1\n['NVIDIA H200']" in with_model
+    assert "'active': True" in with_model
+    assert "Diode: " not in said  # TORCH_LOGS does not ask for a line
+    with Store.open(path, read_only=True) as store:
+        assert len(store.read()) > 10
 
 
 def test_importing_disabled():
-    said = run_python(AUTOMATIC.replace("{has_model}", "True"), DIODE_DISABLE="1")
+    said = run_python(
+        AUTOMATIC + SETS_OPTIONS, DIODE_DISABLE="1", DIODE_FAST_AUTOTUNE="1", DIODE_TOP_K="1",
+        DIODE_CONFIDENCE_THRESHOLD="0.75", DIODE_FALLBACK_TO_AUTOTUNE="true",
+        DIODE_CACHE_PREDICTIONS="0", DIODE_FUSION_AWARE="nonsense", DIODE_FROZEN_CHOICES="file",
+    )  # fmt: skip
     assert "choices: 1\n" not in said
     assert "DIODE_DISABLE is set" in said
     assert "[] {" in said
+    assert "[True, 1, 0.75, True, False, True, False, 'file']" in said
+    assert "DIODE_FUSION_AWARE=nonsense is ignored: it must be 0 or 1" in said
+    assert "tensor(64.)" in said
 
 
 @pytest.mark.parametrize("mode", ["NORMAL", "SUBPROCESS"])  # where a graph is compiled

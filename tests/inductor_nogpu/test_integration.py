@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +35,7 @@ from diode_engine.inductor.hook.integration import (
     ModelPointer,
 )
 from diode_engine.models.manifest import GpuRecord
-from tests.inductor_nogpu.conftest import FixedPredictor, install, run_python
+from tests.inductor_nogpu.conftest import FixedPredictor, install
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ class Sorting(BaseIntegration):
     execute_order = 50
     def dry_run(self): pass
     def load(self): pass
-    def enable(self): print("sorting is enabled")
+    def enable(self): pass
     def disable(self): pass
 
 def broken():
@@ -336,25 +336,20 @@ missing = dummy_integration_that_is_not:there
 """
 
 
-def test_one_of_another_distribution(tmp_path):
+def test_one_of_another_distribution(tmp_path, monkeypatch):
     (tmp_path / "dummy_integration.py").write_text(MODULE)
     info = tmp_path / "dummy_integration-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dummy-integration\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(POINTS)
-    program = (
-        "import diode_engine as d, json\n"
-        "print(d.discover_and_register_integrations(), d.discover_and_register_integrations())\n"
-        "print(d.integrate_all()['sorting'])\n"
-        "print(json.dumps(d.get_integration_status()['integrations']))\n"
-    )
-    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
-    found, enabled, on, status, *_ = run_python(program, PYTHONPATH=path).splitlines()
-    assert (found, enabled, on) == ("['sorting'] []", "sorting is enabled", "True")
-    told = json.loads(status)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(INSTALLATION, "integrations", IntegrationRegistry())
+    assert diode_engine.discover_and_register_integrations() == ["sorting"]
+    assert diode_engine.discover_and_register_integrations() == []
+    assert diode_engine.integrate_all() == {"sorting": True}
+    told = diode_engine.get_integration_status()["integrations"]
     assert told["sorting"]["state"] == "active"
     assert "made for another place" in told["broken"]["reason"]
     assert "no BaseIntegration" in told["nothing"]["reason"]
     assert "dummy_integration_that_is_not" in told["missing"]["reason"]
-    assert told["matmul"]["state"] == "inactive"  # there is no GPU in that process
-    assert "no NVIDIA GPU" in told["matmul"]["reason"]
+    del sys.modules["dummy_integration"]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +18,7 @@ from diode_engine.inductor.hook.product_notes import ProductNotes
 from diode_engine.inductor.without_gpu import lower, without_data
 from diode_engine.reports import record
 from diode_engine.reports.assembling import assemble
-from diode_engine.reports.record import Outcome, Report
+from diode_engine.reports.record import Outcome
 from tests.inductor_nogpu.conftest import (
     SPEECHLESS,
     FixedPredictor,
@@ -31,7 +27,6 @@ from tests.inductor_nogpu.conftest import (
     install,
     lower_step,
 )
-from tests.inductor_nogpu.test_capture import PROGRAM
 from tests.inductor_nogpu.test_grouped import experts, sizes
 
 pytestmark = pytest.mark.usefixtures("predictor")
@@ -232,26 +227,3 @@ def test_graphs_from_a_cache_are_counted():
         counters["inductor"]["fxgraph_cache_hit"] += 2
         assert program.read().cached_graphs == 2
         assert "2 graphs came from Inductor's caches" in str(program)
-
-
-def test_a_program_is_reported_from_outside(tmp_path):
-    pytest.importorskip("click", reason="the command needs diode-engine[store]")
-    child = (
-        f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {PROGRAM!r}]))"
-    )
-    page = tmp_path / "report.html"
-    done = subprocess.run(
-        [sys.executable, "-m", "diode_engine", "report", "--json", "--html", page, "--",
-         sys.executable, "-c", child],
-        env={**os.environ, "DIODE_HOME": str(tmp_path)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 7
-    assert "its own output" in done.stderr
-    found = Report.from_dict(json.loads(done.stdout))
-    assert (found.exit_code, found.active, len(found.fingerprint)) == (7, True, 32)
-    assert [(p.name, p.outcome) for p in found.products] == [
-        ("mm 64×128×96 float16 row16/row16", Outcome.CHOSEN)
-    ]
-    assert [record.read(path) for path in record.list_reports()] == []  # in another home
-    assert "mm 64×128×96" in page.read_text()

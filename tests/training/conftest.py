@@ -3,7 +3,7 @@ from M, on as many problems as are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +34,27 @@ CANDIDATES = (
 )
 
 
-def make_timings(problems: int = 80, *, environment: Environment = ENVIRONMENT) -> TimingTable:
+def make_timings(
+    problems: int = 80,
+    *,
+    candidates: Sequence[Candidate] = CANDIDATES,
+    environment: Environment = ENVIRONMENT,
+) -> TimingTable:
     """Every candidate on every problem; some of the slow ones failed."""
     rng = np.random.default_rng(7)
     asked = tuple(
         Problem.make("mm", *(int(2**v) for v in rng.uniform(4, 12, 3)), "bfloat16")
         for _ in range(problems)
     )
-    p, c = pairs(problems, len(CANDIDATES))
+    p, c = pairs(problems, len(candidates))
     rows = np.array([problem.M for problem in asked])[p]
     flops = np.array([problem.flops for problem in asked])[p]
-    block = np.array([float(str(k.config.get("BLOCK_M", 40))) for k in CANDIDATES])[c]
+    block = np.array([float(str(k.config.get("BLOCK_M", 40))) for k in candidates])[c]
     off = np.abs(np.log2(block) - np.clip(np.log2(rows), 4, 7))
     failed = (off > 1.9) & (np.arange(len(p)) % 3 == 0)  # slow ones, which no good model takes
     us = np.where(failed, np.nan, 0.1 + flops / 3e8 * (1 + off))
     code = FAILURES.index(Failure.TIMEOUT) + 1
-    return table_of(asked, CANDIDATES, us, environment, np.where(failed, code, 0))
+    return table_of(asked, candidates, us, environment, np.where(failed, code, 0))
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -16,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diode_engine.core.candidate import Candidate
 from diode_engine.errors import TrainingError
-from diode_engine.models import network
+from diode_engine.models import model_types, network
 from diode_engine.models.artifact import load_artifact
 from diode_engine.models.fitting import FitProgress, ProgressCallback
 from diode_engine.problems.spaces import exhaustive_space
@@ -34,6 +36,7 @@ from diode_engine.training.process_fits import ProcessFits, ProcessPool, availab
 from diode_engine.training.run import train_from_store
 from diode_engine.training.settings import TrainingRequest, TrainingSettings
 from diode_engine.training.trainable_rows import learnable
+from tests.samples import tile
 from tests.training.conftest import fit, make_timings, train_in
 
 SMALL = (
@@ -52,8 +55,11 @@ def endless(table):
 
 @pytest.fixture(autouse=True)
 def _as_in_processes(one_thread, monkeypatch):
-    """The whole space, which worker processes know, and one thread, which they have."""
+    """The whole space, which worker processes know, and one thread, which they have. Teachers have
+    one network: each process that fits one imports torch."""
     monkeypatch.setattr("diode_engine.training.distillation.exhaustive_space", exhaustive_space)
+    for name in (model_types.ENSEMBLE, model_types.LARGE):
+        monkeypatch.setitem(model_types._COMBINATIONS, name, ("trees", "network"))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +97,9 @@ def test_a_model_is_that_of_one_process(monkeypatch):
     # The last bits of a product depend on how many rows it has: a job has whole blocks of them.
     assert fit_steps._ANSWERS % network._BLOCK == 0
     monkeypatch.setattr(fit_steps, "_ANSWERS", network._BLOCK)
-    learned = learnable(make_timings(800))
+    tiles = itertools.product((16, 64, 128), (32, 128), (32, 64, 128), (2, 3, 4))
+    candidates = [Candidate.make("aten::mm"), *(tile(*sizes) for sizes in tiles)]
+    learned = learnable(make_timings(110, candidates=candidates))
     tasks = [
         FitTask(part.learned, family, 3, SMALL, part.name)
         for part, family in zip(folds(learned, 2), ("distilled", "cascade"), strict=True)
@@ -99,11 +107,11 @@ def test_a_model_is_that_of_one_process(monkeypatch):
     assert all(len(task.learned) > network._BLOCK for task in tasks)
     here = Reports()
     one = [[m.to_bytes() for m in members] for members in FitExecutor().fit_all(tasks, here)]
-    assert len(here) == 13
-    assert list(here)[-1] == "cascade-7, fold 2 of 2"
+    assert len(here) == 6
+    assert list(here)[-1] == "cascade-2, fold 2 of 2"
     assert all(steps.index(None) == len(steps) - 1 for steps in here.values())
     there = Reports()
-    many = ProcessFits(3, min_rows=0).fit_all(tasks, there)
+    many = ProcessFits(2, min_rows=0).fit_all(tasks, there)
     assert [[m.to_bytes() for m in members] for members in many] == one
     assert there == here
 
@@ -177,8 +185,9 @@ def test_a_fit_that_is_cancelled_ends_its_processes(learned):
 
 
 @pytest.mark.parametrize("fits", [FitExecutor(), ProcessFits(2, min_rows=0)])
-def test_a_fit_that_was_cut_short_continues(learned, tmp_path, fits):
+def test_a_fit_that_was_cut_short_continues(learned, tmp_path, fits, monkeypatch):
     """From the step of its checkpoint; members that were finished are not fitted again."""
+    monkeypatch.setitem(model_types._COMBINATIONS, model_types.ENSEMBLE, ("trees",))
     settings = SMALL.but("distilled", epochs=90, patience=90)
     tasks = [FitTask(learned, "distilled", 0, settings)]
     kept = tmp_path / "kept"
@@ -186,23 +195,23 @@ def test_a_fit_that_was_cut_short_continues(learned, tmp_path, fits):
 
     def stop(label: str, progress: FitProgress | None) -> None:
         first.append(label)
-        if progress is not None and label == "distilled-4" and progress.step == 2:
+        if progress is not None and label == "distilled-1" and progress.step == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fits.fit_all(tasks, stop, Checkpoints(kept, seconds=0))
-    assert {"trees-0", "network-1", "network-2", "network-3", "distilled-4"} == set(first)
+    assert {"trees-0", "distilled-1"} == set(first)
     assert list(kept.glob("*.safetensors"))
     reports, again = Reports(), Checkpoints(kept, seconds=0)
     ((model,),) = fits.fit_all(tasks, reports, again)
-    steps = reports.pop("distilled-4")
+    steps = reports.pop("distilled-1")
     assert [progress.step for progress in steps[:2] if progress] == [1, 2]
     assert all(steps == [None] for steps in reports.values())  # their checkpoints have them
-    assert len(reports) == 4
+    assert len(reports) == 1
     assert model.to_bytes() == fit(learned, "distilled", settings=settings)[0].to_bytes()
     nothing = Reports()
     ((same,),) = fits.fit_all(tasks, nothing, again)
-    assert list(nothing.values()) == [[None]] * 5
+    assert list(nothing.values()) == [[None]] * 2
     assert same.to_bytes() == model.to_bytes()
     again.clear()
     # A process that was killed while it wrote may have left an unfinished file.
@@ -241,25 +250,25 @@ class Crowded(FitMember):
 
 
 def test_fits_that_the_gpu_has_no_memory_for_are_made_again_alone(learned, tmp_path, monkeypatch):
-    always = False
+    always, two = False, ("trees", "network", "network")
 
     def crowded(family: str, *rest: Any, **more: Any) -> FitMember:
         if family == "network":
             return Crowded(family, *rest, **more, folder=tmp_path, always=always)
         return FitMember(family, *rest, **more)
 
-    monkeypatch.setattr(fit_steps, "FitMember", crowded)
+    monkeypatch.setitem(model_types._COMBINATIONS, model_types.ENSEMBLE, two)
     task = FitTask(learned, "ensemble", 0, SMALL)
+    (one,) = FitExecutor().fit_all([task], Reports())
+    monkeypatch.setattr(fit_steps, "FitMember", crowded)
     (members,) = ProcessFits(2, min_rows=0).fit_all([task], Reports())
+    assert [m.to_bytes() for m in members] == [m.to_bytes() for m in one]
     left = {path.name for path in tmp_path.iterdir()}
-    networks = {f"network-{place}" for place in (1, 2, 3)}
+    networks = {f"network-{place}" for place in (1, 2)}
     assert left == networks | {f"{name} alone" for name in networks}
     always, alone = True, FitTask(learned, "network", 0, SMALL)
     with pytest.raises(TrainingError, match=r"^A fit failed: RuntimeError: CUDA error: out of"):
         ProcessFits(2, min_rows=0).fit_all([alone], Reports())
-    monkeypatch.undo()
-    one = fit(learned, "ensemble", settings=SMALL)
-    assert [m.to_bytes() for m in members] == [m.to_bytes() for m in one]
 
 
 def test_a_full_disk_is_named(learned, monkeypatch):
