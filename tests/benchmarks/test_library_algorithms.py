@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from diode_engine.core.hardware import KNOWN
 from diode_engine.core.problem import Problem
 from diode_engine.inductor.library import cublaslt
 from diode_engine.models.library_algorithms import Config
@@ -139,6 +140,16 @@ def test_a_row_has_all_algorithms_and_a_wrong_one_does_not_count(script):
     assert all(each["tile"] != 2 and each["us"] == 9 for each in right)
     assert "torch      9.0 µs" in library_rows.line(row)
     assert "failed: lost" in library_rows.line({**task.key, "error": "lost"})
+
+
+def test_for_the_products_of_rows_the_trees_say_what_is_timed(script, monkeypatch):
+    monkeypatch.setattr(script, "detect", lambda: KNOWN["NVIDIA H200"])
+    earlier = script.Task("learning", Problem.make("mm", 512, 512, 512, "bfloat16"))
+    [task] = script.tasks_of([{**earlier.key, "error": ""}])
+    found = row_of(script, task)["algorithms"]
+    assert [each[1] for each in found[:2]] == ["listed", "listed"]
+    assert {each[1] for each in found[2:]} == {"known"}
+    assert script.EXPECTED - 2 <= len(found[2:]) <= script.EXPECTED
 
 
 def test_an_older_row_is_read_without_its_aligned_strides():
