@@ -7,7 +7,7 @@ import errno
 import os
 import re
 import secrets
-import tempfile
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -179,7 +179,9 @@ def write_whole(
 def scratch_beside(path: Path) -> Iterator[Path]:
     """A new folder beside `path`, removed with all that is in it when the block ends: for libraries
     that write to a file's name, and may write other files beside it. Raises OSError."""
-    with tempfile.TemporaryDirectory(
-        prefix=UNFINISHED, dir=path.parent, ignore_cleanup_errors=True
-    ) as made:
-        yield Path(made)
+    made = path.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
+    made.mkdir(mode=0o700)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)

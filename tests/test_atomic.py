@@ -11,7 +11,7 @@ import pytest
 
 from diode_app import settings
 from diode_engine import atomic
-from diode_engine.atomic import FileKind, kind_of, whole_file, write_whole
+from diode_engine.atomic import FileKind, kind_of, scratch_beside, whole_file, write_whole
 from diode_engine.cli.files import write_output
 from diode_engine.core.problem import Problem
 from diode_engine.core.table import TimingTable
@@ -55,6 +55,8 @@ def test_a_link_under_the_name_that_it_takes_is_not_followed(tmp_path, monkeypat
     (tmp_path / ".unfinished-guessed").symlink_to(victim)
     with pytest.raises(FileExistsError):
         write_whole(tmp_path / "a", b"theirs")
+    with pytest.raises(FileExistsError), scratch_beside(tmp_path / "a"):
+        pass
     assert victim.read_text() == "mine"
     assert (tmp_path / ".unfinished-guessed").is_symlink()
 
