@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import heapq
 import json
 import math
 import statistics
@@ -43,7 +44,7 @@ from diode_engine.models.library_algorithms import (
 )
 
 LEARNED = ("learning", "diffusion", "prefill", "decode", "training")  # sources
-CONFIGS, NEAR = 256, 1.03  # of the model: those that were so near to the best for most products
+CONFIGS = 64  # of the model
 MARGINS = (1.0, 1.01, 1.02, 1.03, 1.05)
 FOLDS, TREES, DEPTH = 5, 400, 9
 OTHERS = 0.3  # the weight of what was timed on another GPU
@@ -208,13 +209,29 @@ def complete(node: Any, place: int, split: Any, threshold: Any, leaf: Any) -> No
 
 
 def fast_configs(some: Sequence[Measured]) -> tuple[Config, ...]:
-    """The algorithms that were near the best for the most products."""
-    counts: dict[Config, int] = {}
-    for each in some:
-        near = each.us <= NEAR * each.us.min()
-        for config in {offer.config for offer, ok in zip(each.offers, near, strict=True) if ok}:
-            counts[config] = counts.get(config, 0) + 1
-    return tuple(sorted(counts, key=lambda config: (-counts[config], config))[:CONFIGS])
+    """The algorithms that are not listed and together bring the most: one after the other, that by
+    which the products gain most beside those before (a greedy cover)."""
+    gains: dict[Config, list[tuple[int, float]]] = {}
+    reached = np.zeros(len(some))  # the log speed of the best that is listed or taken
+    for number, each in enumerate(some):
+        speeds = np.log(each.us[0] / each.us)
+        for offer, speed in zip(each.offers, speeds, strict=True):
+            if offer.place == UNLISTED:
+                gains.setdefault(offer.config, []).append((number, speed))
+            else:
+                reached[number] = max(reached[number], speed)
+    heap = [(-math.inf, config) for config in sorted(gains)]  # minus a gain at most: it only falls
+    taken: list[Config] = []
+    while heap and len(taken) < CONFIGS:
+        _, config = heapq.heappop(heap)
+        numbers, speeds = map(np.array, zip(*gains[config], strict=True))
+        gain = np.maximum(speeds - reached[numbers], 0).sum()
+        if heap and gain < -heap[0][0]:
+            heapq.heappush(heap, (-gain, config))
+        else:
+            taken.append(config)
+            np.maximum.at(reached, numbers, speeds)
+    return tuple(taken)
 
 
 def predicted(model: AlgorithmModel, each: Measured) -> np.ndarray[Any, Any]:

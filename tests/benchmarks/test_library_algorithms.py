@@ -215,3 +215,18 @@ def test_a_product_that_is_judged_is_not_learned(script, monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "argv", [*command, *judge])
         library_chooser.main()
         assert fits[-1] == learned
+
+
+def test_the_algorithms_of_a_model_bring_the_most_together(monkeypatch):
+    """The second one is fast for a product that the first one and the list are slow for."""
+    import library_chooser as chooser
+
+    monkeypatch.setattr(chooser, "CONFIGS", 2)
+    listed = chooser.Offer(Config(66), 0, 1.0, 0)
+    fast, alike, other = (chooser.Offer(Config(66, tile=n), 0, 1.0) for n in (1, 2, 3))
+    problem = Problem.make("mm", 32, 48, 64, "bfloat16")
+    some = [
+        chooser.Measured("", problem, [listed, fast, alike], chooser.np.array([10.0, 5.0, 6.0])),
+        chooser.Measured("", problem, [listed, alike, other], chooser.np.array([10.0, 10.0, 9.0])),
+    ]
+    assert chooser.fast_configs(some) == (fast.config, other.config)
