@@ -42,6 +42,10 @@ def _gpus(run: Listed) -> str:
     return f"{len(found)} on {len(machines)}" if machines else " ".join(map(str, found))
 
 
+def _show_progress(part: float | None) -> str:
+    return "" if part is None else f"{text.bar(part, 8)} {100 * part:3.0f} %"
+
+
 # In the order in which they are shown by default. Where there is no room, the highest rank goes
 # first.
 RUN_COLUMNS = (
@@ -52,8 +56,7 @@ RUN_COLUMNS = (
            rank=1),
     Column("state", "state", "queued, running, cancelling, done, failed, cancelled, or dead: its "
            "process is gone", text.state, of=lambda r: outcome(r.status), state=True),
-    Column("progress", "progress", "the part of its work that is done, in %",
-           lambda part: "" if part is None else f"{text.bar(part, 8)} {100 * part:3.0f} %",
+    Column("progress", "progress", "the part of its work that is done, in %", _show_progress,
            of=lambda r: fraction(r.status), rank=3),
     Column("rate", "rate", "timings a second, over the last minute",
            lambda rate: f"{rate:.3g}/s" if rate else "",

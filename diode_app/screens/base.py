@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.compose import compose
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Button, Input, Select, Static, TextArea
@@ -37,7 +36,7 @@ Reader = Callable[["Store"], T]
 ReaderIfReady = Callable[["Store | None"], T]
 
 
-class DiodeScreen(Actions, SeldomDrawn):
+class DiodeScreen(Actions, SeldomDrawn[None]):
     """A screen over the store.
 
     The bar and the keys are shown first, and the body when it is made, so that a key is answered at
@@ -51,7 +50,6 @@ class DiodeScreen(Actions, SeldomDrawn):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
     MODE: ClassVar[str] = ""
     NEEDS_STORE: ClassVar[bool] = True
-    READS_AHEAD: ClassVar[bool] = False  # while the body is made, of which `reader` needs nothing
     HELP_TITLE: ClassVar[str] = ""
     # As classes: -wide where two parts have room side by side, -high where they have it above each
     # other.
@@ -64,7 +62,6 @@ class DiodeScreen(Actions, SeldomDrawn):
         super().__init__()
         self.session = session
         self.reading: Latest[Any] = Latest(self, self.show, self.fail)
-        self.reading.may_show.clear()
         self.has_body = False
         self.is_made = False  # the body is there and its first reading has begun: keys may come
         self.is_readable = True  # False while there is advice in the place of the body
@@ -242,13 +239,8 @@ class DiodeScreen(Actions, SeldomDrawn):
 
     async def _mount_body(self, shown: asyncio.Event) -> None:
         await shown.wait()
-        look = self.session.store.last
-        if self.READS_AHEAD and (look.ready or not self.NEEDS_STORE):
-            self._seen = look
-            self.reload()
         async with self.batch():
-            body = Vertical(*compose(self, self.body()), id="body")  # so it is mounted as a whole
-            await self.mount(body, after=self.query_one(TopBar))
+            await self.mount(_Body(self.body), after=self.query_one(TopBar))
             await asyncio.sleep(0)  # lets the event loop handle what came during the long step
             self.has_body = True
             self.body_mounted()
@@ -258,7 +250,6 @@ class DiodeScreen(Actions, SeldomDrawn):
                 self._focus_table()
             if self.focused is None:
                 self.focus_next()
-            self.reading.may_show.set()
             await asyncio.sleep(0)
             await self._resumed()
         self.is_made = True
@@ -286,7 +277,7 @@ class DiodeScreen(Actions, SeldomDrawn):
         else:
             await self._apply_look(look)
         if self.has_body:
-            if not self.NEEDS_STORE and (self.is_made or not self.READS_AHEAD):  # else it reads
+            if not self.NEEDS_STORE:
                 self.reload()
             self.store_looked()
 
@@ -322,6 +313,17 @@ class DiodeScreen(Actions, SeldomDrawn):
                 self.focus_next("#trouble Button")
         if self.has_body and (look.ready or not self.NEEDS_STORE):
             self.look_changed(look)
+
+
+class _Body(Vertical):
+    """What a screen composes, as one widget, so that it is mounted as a whole."""
+
+    def __init__(self, body: Callable[[], ComposeResult]) -> None:
+        super().__init__(id="body")
+        self._body = body
+
+    def compose(self) -> ComposeResult:
+        yield from self._body()
 
 
 def _advice(look: Look, session: Session) -> tuple[str, str, tuple[Step, ...]]:

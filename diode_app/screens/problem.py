@@ -33,7 +33,6 @@ class ProblemScreen(TabbedScreen):
     with (None: the first in which the problem was measured)."""
 
     MODE = "data"
-    READS_AHEAD = True
     HELP_TITLE = "A problem"
     LINK = "problem"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (40, "-high")]  # noqa: RUF012  # as Textual types it

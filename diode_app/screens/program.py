@@ -51,7 +51,6 @@ class ProgramScreen(DiodeScreen):
 
     MODE = "programs"
     NEEDS_STORE = False
-    READS_AHEAD = True
     HELP_TITLE = "A program"
     LINK = "program"
     ACTIONS = (

@@ -41,7 +41,7 @@ class DialogKeys(Static):
         super().__init__(Content(", ").join(parts) + ".", id=id)
 
 
-class Modal(ModalScreen[T], SeldomDrawn):
+class Modal(ModalScreen[T], SeldomDrawn[T]):
     """In front of a screen that is darkened. Textual would style its new widgets twice, and compute
     the layout of both screens twice."""
 

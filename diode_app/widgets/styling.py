@@ -3,12 +3,14 @@ takes up to half a millisecond, to compute the layout of the whole screen for a 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
+
+T = TypeVar("T")
 
 # Given as `classes` to a widget that is made with compact=True. Textual would otherwise add this
 # class later, and style the widget once more for it.
@@ -39,7 +41,7 @@ class FocusScroll(VerticalScroll, can_focus=True):
             super().watch_has_focus(_has_focus)
 
 
-class SeldomDrawn(Screen[Any]):
+class SeldomDrawn(Screen[T]):
     """A screen of the dashboard. While this holds frames back, no screen counts as visible: Textual
     would paint each screen whose layout it has computed, and throw the frame away."""
 

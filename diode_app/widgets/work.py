@@ -3,7 +3,6 @@ one place on the screen."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial, wraps
 from typing import Any, Generic, TypeVar
@@ -60,8 +59,6 @@ class Latest(Generic[T]):
         self._show = show
         self._fail = fail
         self.busy = False
-        self.may_show = asyncio.Event()  # until it is set, an answer waits
-        self.may_show.set()
         self._next: Callable[[], Awaitable[T]] | None = None
         self._drops = False  # the answer in progress
 
@@ -89,7 +86,6 @@ class Latest(Generic[T]):
                     answer = partial(self._fail, said)
                 else:
                     answer = partial(self._shown, result)
-                await self.may_show.wait()
                 if not self._drops and self._node.is_mounted:
                     answer()
         finally:

@@ -330,7 +330,8 @@ async def test_a_table_is_exported_whole(make_app, store, tmp_path):
 
 
 async def test_no_torch_and_quick_to_quit(path):
-    """In a process of its own, which ends although a thread of it never returns."""
+    """The dashboard does not import torch, and ends although a thread of it never returns. It runs
+    in a process of its own."""
     program = f"""
 import asyncio, sys, threading
 from pathlib import Path

@@ -57,7 +57,8 @@ async def test_a_filter_and_its_text_in_one_burst(make_app, ended):
 
 
 async def test_what_starts_a_run_asks_first(make_app, ended, job):
-    """Letters typed at a page do not answer what it asks: a yes counts once it can be seen."""
+    """Letters typed at a page, one of which asks something, do not answer it: a yes counts once the
+    question is seen."""
     async with running(make_app(), (120, 40)) as (app, pilot):
         await burst(pilot, "R", "ryyy")
         assert isinstance(app.screen, Confirm)
@@ -215,7 +216,8 @@ async def test_an_escape_that_was_read_with_the_keys_behind_it_is_one(make_app, 
 
 
 async def test_enter_in_the_palette_waits_for_the_commands(make_app, ended, monkeypatch):
-    """It opens what is found, not what was listed while the search was at work."""
+    """Each key before it is handled completely, and the search is still at work when Enter comes:
+    it opens what is found, not what was listed before."""
     asked, found = asyncio.Event(), asyncio.Event()
     search = Everything.search
 

@@ -110,7 +110,8 @@ def folder(tmp_path, monkeypatch, nothing_shipped):
 
 @pytest.fixture
 def filled(store, tmp_path, folder):
-    """The number of a failed training, in a store with timings, a report and a live run."""
+    """Fills the store with timings, a report, a live run and a failed training, and registers two
+    models. Returns the number of the training's run."""
     store.import_table(TIMINGS, key="x", spec={})
     model = register_model(tmp_path / "made", "plain", default=True)
     register_model(tmp_path / "made", "other")

@@ -26,7 +26,8 @@ PROBLEMS = 150
 
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
-    """A data directory with nothing but a bad model, and a part of the timings of Diode."""
+    """A data directory that is empty except for a bad model, and only a part of the timings that
+    come with Diode."""
     rows = read_dataset(shipped_timings()[0])
     file = tmp_path / "timings.msgpack"
     write_dataset(rows.take(np.flatnonzero(rows.problem < PROBLEMS)), file)
