@@ -42,8 +42,8 @@ class FocusScroll(VerticalScroll, can_focus=True):
 
 
 class SeldomDrawn(Screen[T]):
-    """A screen of the dashboard. While this holds frames back, no screen counts as visible: Textual
-    would paint each screen whose layout it has computed, and throw the frame away."""
+    """A screen that does not count as visible while the dashboard holds frames back: Textual would
+    else paint each screen whose layout it has computed, and throw the frame away."""
 
     @property
     def is_shown(self) -> bool:

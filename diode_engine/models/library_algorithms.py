@@ -120,7 +120,7 @@ def _shape(
     tiles: npt.NDArray[np.int64],
     multiprocessors: int,
 ) -> npt.NDArray[np.float64]:
-    """Return [n, 10]: tiles, clusters, and how well the blocks fill the output and the GPU."""
+    """Return [n, 11]: tiles, clusters, and how well the blocks fill the output and the GPU."""
     tile = _tile(configs, tiles)
     number = configs[:, Config._fields.index("cluster")] - 2
     inside = (number >= 0) & (number < len(_CLUSTERS))
