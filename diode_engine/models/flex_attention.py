@@ -17,6 +17,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,9 +150,9 @@ class FlexTable:
     source: str
     groups: tuple[FlexGroup, ...]
 
-    @property
+    @cached_property  # Inductor asks some twenty times a compile
     def identity(self) -> str:
-        """Return the content key, for the keys of Inductor's caches."""
+        """The content key, for the keys of Inductor's caches."""
         rules = {"margin": MARGIN, "width": WIDTH, "reading": READING, "reach": REACH}
         return content_key("flex", {**self.to_dict(), **rules})
 
