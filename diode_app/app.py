@@ -18,10 +18,12 @@ from textual.binding import Binding
 from textual.command import Provider
 from textual.dom import DOMNode
 from textual.filter import LineFilter, NoColor
+from textual.notifications import Notify, SeverityLevel
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Tab, Tabs
 
+from diode_app import notifications
 from diode_app import settings as user_settings
 from diode_app.actions import Actions
 from diode_app.data.background import in_thread
@@ -29,7 +31,6 @@ from diode_app.data.overview import shipped_timings
 from diode_app.data.store_access import Condition, StoreAccess
 from diode_app.keys import KeyHandled, Keys
 from diode_app.links import Link, link_to, page_of
-from diode_app.notifications import RESTORE_TITLE, SAVE_TITLE, RunNotifier, describe_end
 from diode_app.screens.base import DiodeScreen
 from diode_app.screens.places import APP_ACTIONS, ASIDE, PLACES, Place, modules
 from diode_app.session import Session
@@ -94,7 +95,7 @@ class DiodeApp(Actions, App[None]):
         self._preloads = False
         self._ticks = 0
         self._clashes: set[str] = set()
-        self._notifier = RunNotifier(self.write_to_terminal)
+        self._notifier = notifications.RunNotifier(self.write_to_terminal)
         self._came_from = self.DEFAULT_MODE
         self._made: dict[str, DiodeScreen] = {}  # the screens of the places, by mode
         self.keys = Keys(self, super().on_event)
@@ -135,12 +136,12 @@ class DiodeApp(Actions, App[None]):
     def on_mount(self) -> None:
         if self._problem is not None:
             self.notify(self._problem, severity="warning", timeout=15, markup=False)
-        self.write_to_terminal(SAVE_TITLE)
+        self.write_to_terminal(notifications.SAVE_TITLE)
         self.set_interval(self._poll_seconds, self._poll)
         self.look_at_store()
 
     def on_unmount(self) -> None:
-        self.write_to_terminal(RESTORE_TITLE)
+        self.write_to_terminal(notifications.RESTORE_TITLE)
 
     def write_to_terminal(self, sequence: str) -> None:
         """Write the text to the terminal as it is, which is the stream that Textual writes to."""
@@ -217,6 +218,14 @@ class DiodeApp(Actions, App[None]):
         await self.push_screen(screen, mode=_AHEAD)
         screen.post_message(events.ScreenResume())  # from here on it can be laid out
 
+    def notify(
+        self, message: str, *, title: str = "", severity: SeverityLevel = "information",
+        timeout: float | None = None, markup: bool = True,
+    ) -> None:  # fmt: skip
+        seconds = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
+        given = notifications.LastingNotification(message, title, severity, seconds, markup)
+        self.post_message(Notify(given))
+
     async def _notify_end(self, run: int) -> None:
         def ended(store: Store) -> Status:
             from diode_engine.runs import look
@@ -227,7 +236,7 @@ class DiodeApp(Actions, App[None]):
             status = await self.session.store.read(ended)
         except DiodeError:
             return  # the store is gone, and the screen says so
-        sentence = describe_end(status)
+        sentence = notifications.describe_end(status)
         bad = str(status.state) in ("failed", "dead")
         self.notify(sentence, severity="error" if bad else "information", markup=False)
         self._notifier.notify(sentence, self.session.settings.tell)
@@ -410,12 +419,8 @@ class DiodeApp(Actions, App[None]):
         for binding in clashed_bindings:
             if binding.key not in self._clashes:
                 self._clashes.add(binding.key)
-                self.notify(
-                    f"By your settings the key {binding.key} has more than one meaning; "
-                    f"{binding.id} no longer has it.",
-                    severity="warning",
-                    markup=False,
-                )
+                why = f"By your settings the key {binding.key} has more than one meaning"
+                self.notify(f"{why}; {binding.id} no longer has it.", severity="warning")
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """With NO_COLOR no colours are written; Textual's own filter writes greys, which are

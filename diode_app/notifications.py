@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from textual.notifications import Notification
+
 from diode_app import text
 from diode_app.data.run_results import fraction, outcome
 from diode_app.data.store_access import Look
@@ -17,6 +19,20 @@ if TYPE_CHECKING:
 # XTerm Control Sequences: OSC 2 sets the title, CSI 22 and 23 save and restore it; OSC 9 is the
 # notification of iTerm2, which kitty, WezTerm, Ghostty, Windows Terminal and others show.
 SAVE_TITLE, RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
+_LEAST_SECONDS = 0.1
+
+
+class LastingNotification(Notification):
+    """A notification that always has time left. Where one ends while Textual makes its toast, the
+    toast's timer would have a negative delay, and loop for ever (Textual 8.2.8)."""
+
+    @property
+    def time_left(self) -> float:
+        return max(super().time_left, _LEAST_SECONDS)
+
+    @property
+    def has_expired(self) -> bool:
+        return super().time_left <= 0
 
 
 class RunNotifier:

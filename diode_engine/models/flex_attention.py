@@ -165,10 +165,8 @@ class FlexTable:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as JSON has it."""
-        groups = [group.to_dict() for group in self.groups]
-        return {
-            "format": FORMAT, "hardware": self.hardware, "source": self.source, "groups": groups
-        }  # fmt: skip
+        made = {"format": FORMAT, "hardware": self.hardware, "source": self.source}
+        return {**made, "groups": [group.to_dict() for group in self.groups]}
 
     def to_json(self) -> str:
         """As a file has it: a line for each measured call."""

@@ -60,3 +60,14 @@ def test_a_store_that_is_locked_for_a_moment_ends_no_run(store):
     assert notifier.find_ended(Look(Condition.LOCKED)) == []
     assert notifier.find_ended(live) == []
     assert notifier.find_ended(Look(Condition.READY)) == [run]
+
+
+async def test_a_notification_that_ends_while_its_toast_is_made_freezes_nothing(make_app):
+    app = make_app()
+    async with running(app, (80, 24)) as (_, pilot):
+        app.notify("It has just ended.")
+        await pilot.pause()
+        (notification,) = app._notifications
+        notification.raised_at -= 60
+        assert notification.has_expired
+        assert notification.time_left > 0  # Textual's timer never ends with a negative delay
