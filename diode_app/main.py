@@ -73,9 +73,9 @@ def _command(
         click.echo(f"diode-tui {__version__}")
         return 0
     # A widget is many small objects. With Python's own thresholds the garbage collector takes a
-    # third of a key's time; where the second is 50, it stops the screen for half a second now and
-    # then. A full collection, which may take seconds, is done while no key is pressed (app.py).
-    gc.set_threshold(20_000, 10, 300)
+    # third of a key's time; where the second is 10, it stops the screen for 0.1 s every few
+    # seconds. A full collection, which may take seconds, is done while no key is pressed (app.py).
+    gc.set_threshold(20_000, 4, 750)
     # In ms, how long Textual waits for the rest of a sequence that begins as Escape does.
     os.environ.setdefault("ESCDELAY", "5")
     try:

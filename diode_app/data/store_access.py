@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # SQLAlchemy comes with it: imported in a thread, when it is 
     from diode_engine.store.backends import Watch
 
 T = TypeVar("T")
-WAIT_SECONDS = 0.05  # what is not written after that is shown as waiting
+WAIT_SECONDS = 0.02  # what is not written after that is shown as waiting
 
 
 class Condition(StrEnum):
