@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from diode_engine import registry
 from diode_engine.choosing.choice import Choice
@@ -28,7 +29,7 @@ from diode_engine.cli.options import LAYOUTS, READ_FILE, TypeChoice, option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import Hardware
-from diode_engine.core.operand import TYPES
+from diode_engine.core.operand import TYPES, DType
 from diode_engine.core.operators import OPERATORS
 from diode_engine.core.problem import Problem
 from diode_engine.errors import NoSuchModelError, NothingError
@@ -37,6 +38,7 @@ from diode_engine.models.estimates import resources, roofline
 from diode_engine.models.predictor import Predictor
 from diode_engine.plain_text import format_number, format_table
 from diode_engine.problems.predicted_choice import choose_invariant, choose_offered
+from diode_engine.problems.spaces import OLDEST, version_of
 from diode_engine.registry import ModelVersion
 
 METHOD = (
@@ -45,6 +47,7 @@ METHOD = (
     "product of the factors is the ratio of the two predicted times."
 )
 _SIZE = click.IntRange(1)
+_OF_ONE = ("batch", "dtype", "layouts", "attributes", "bias", "batch_invariant", "top")
 
 
 @click.command()
@@ -61,7 +64,7 @@ _SIZE = click.IntRange(1)
     "--batch", type=_SIZE, default=1, help="The batch, for an operator that has one, such as bmm."
 )
 @option(
-    "--dtype", type=TypeChoice(TYPES), default="bf16",
+    "--dtype", type=TypeChoice(TYPES), default_text="bf16, or what the operator needs",
     help="The type of the operands and, where it has 16 bits or more, of the result; tf32 is "
     "float32 that may be computed in TF32.",
 )  # fmt: skip
@@ -98,7 +101,7 @@ _SIZE = click.IntRange(1)
 @result_command
 def explain(
     op: str | None, m: int | None, n: int | None, k: int | None, file: Path | None, batch: int,
-    dtype: str, layouts: str | None,
+    dtype: str | None, layouts: str | None,
     attributes: tuple[str, ...], bias: str | None, reference: str | None, hardware: str | None,
     torch: str, batch_invariant: bool, top: int,
 ) -> Result:  # fmt: skip
@@ -114,20 +117,24 @@ def explain(
         diode-engine capture -- python program.py
         diode-engine explain --file captured.json
     """
-    if torch and not re.match(r"\d+\.\d+", torch):
-        raise click.UsageError(f"--torch takes a version such as 2.11, not {torch!r}.")
+    if torch and (not re.match(r"\d+\.\d+", torch) or version_of(torch) < OLDEST):
+        raise click.UsageError(
+            f"--torch takes a version from 2.10 on, such as 2.11, not {torch!r}."
+        )
     if (k is None) is (file is None):  # K is the last
         raise click.UsageError("Give OP, M, N and K, or --file FILE.")
-    if batch_invariant and file is not None:
-        raise click.UsageError("--batch-invariant is for one product: give OP, M, N and K.")
+    context = click.get_current_context()
+    for param in context.command.params if file is not None else ():
+        given = context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+        if given and param.name in _OF_ONE:
+            raise click.UsageError(f"{param.opts[0]} is for one product: give OP, M, N and K.")
     model, device = model_and_hardware(reference, hardware)
     if file is not None:
         return _list_choices(file, model, device, torch)
-    assert op is not None
-    assert m is not None
-    assert n is not None
-    assert k is not None
+    assert op and m and n and k  # noqa: PT018
     a, b = layouts.split("/") if layouts else (None, None)
+    types = OPERATORS[op].dtypes
+    dtype = dtype or (DType.BFLOAT16 if DType.BFLOAT16 in types else types[0])
     problem = Problem.make(
         op, m, n, k, "fp32" if dtype == "tf32" else dtype, B=batch, a_layout=a, b_layout=b,
         bias=bias, allow_tf32=dtype == "tf32", **_attributes(op, attributes),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import click
+from click.core import ParameterSource
 
 from diode_engine.cli import diagnostics, interrupts, settings
 from diode_engine.cli.diagnostics import ExitCode
@@ -183,6 +184,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except click.ClickException as exc:
         exc.show()
+        if isinstance(exc, click.BadParameter) and exc.ctx and exc.param:
+            source = exc.ctx.get_parameter_source(str(exc.param.name))
+            if source in (ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP):
+                diagnostics.note("It is from a variable DIODE_…, diode.toml or config.toml.")
         return exc.exit_code
     except (click.Abort, KeyboardInterrupt):
         diagnostics.note("Interrupted.")

@@ -42,6 +42,8 @@ class StoreType(click.Path):
         super().__init__(dir_okay=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            self.fail("It is empty: name a store, or leave the option out.", param, ctx)
         if not is_url(value):
             value = super().convert(value, param, ctx)
         try:

@@ -61,8 +61,8 @@ def report(
     The program and the processes that it starts need no change. Products that it compiles without
     asking Diode (in the default mode, or for the CPU) have the kernels that Diode would choose. All
     times are predictions. Caches of compiled graphs are off, so that every graph is there. The
-    report is kept where the dashboard shows it. The exit code is the program's. With --json the
-    program's output goes to stderr.
+    report is kept where the dashboard shows it. The exit code is the program's, or 3 where it has
+    compiled nothing. With --json the program's output goes to stderr.
     """
     if bool(command) is (file is not None):
         raise click.UsageError("Give a program, or --file FILE.")

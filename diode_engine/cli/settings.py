@@ -63,7 +63,7 @@ def read(command: str, commands: Container[str]) -> dict[str, Any]:
         _merge(said, given)
     if unknown := [key for key in said if key != "store" and key not in commands]:
         raise click.UsageError(
-            f"The settings have {show(unknown[0])}, which is not a command of diode-engine."
+            f"{HERE} or {paths.config_path()} has {show(unknown[0])}, which is no command."
         )
     return said
 

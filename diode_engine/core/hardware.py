@@ -172,8 +172,8 @@ def slug_of(name: str) -> str:
 
 def find_name(name: str, names: Iterable[str]) -> str | None:
     """The one of the hardware's `names` (or slugs) that a person means by `name`: the one of the
-    same slug, else the one that has these words, in this order: "H100", "h100-80gb" and "NVIDIA
-    H100" mean "NVIDIA H100 80GB HBM3". Of several the longest, where the others are its beginnings;
+    same slug, else the one that has these words, in this order: "H100" and "h100-80gb" mean "NVIDIA
+    H100 80GB HBM3". Of several the longest, where the others are its beginnings;
     else it is not known which is meant, and the answer is None, as where there is none."""
     by_slug = {slug_of(each): each for each in names}
     wanted = slug_of(name)

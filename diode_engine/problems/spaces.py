@@ -28,7 +28,7 @@ from diode_engine.core.problem import Problem
 from diode_engine.core.templates import template_of, templates_for
 from diode_engine.core.templates.template import Configs, Template, Version
 
-_NEWEST = (999, 0)
+OLDEST, _NEWEST = (2, 10), (999, 0)
 _FROM_2_13 = (2, 13)
 _TMA_BYTES = 16  # a descriptor's strides and its inner dimension must be divisible by this
 _MIN_8_BIT = 32  # elements of the inner dimension, for 8-bit types

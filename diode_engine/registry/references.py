@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -150,7 +151,8 @@ def _one(found: list[ModelVersion], reference: str, models: list[ModelVersion]) 
             f"{reference} means more than one model ({where}); give the folder of one of them."
         )
     known = ", ".join(dict.fromkeys(m.reference for m in models)) or "none"
-    raise NoSuchModelError(f"There is no model {reference}; registered are: {known}.")
+    folder = f" (the folder of this name has no {MANIFEST})" if os.path.isdir(reference) else ""  # noqa: PTH112
+    raise NoSuchModelError(f"There is no model {reference}{folder}; registered are: {known}.")
 
 
 def _identity(model: ModelVersion) -> str:

@@ -21,6 +21,7 @@ def test_import_counts_and_repeats_nothing(run, dataset, tmp_path):
     assert "all its timings were in the store already, from run 1." in first.err
     write_dataset(make_timings(0), empty)
     assert run("data", "import", empty, "--store", store).json()["timings"] == 0
+    run("data", "import", empty, "--store", "").says(2, "It is empty: name a store")
     with Store.open(store, read_only=True) as opened:
         assert len(opened.read()) == 48
 

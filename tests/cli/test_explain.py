@@ -128,8 +128,14 @@ def test_what_the_model_cannot_say_is_exit_code_3(run, model):
 def test_a_wrong_question(run):
     assert run("explain", "mm", "0", "64", "64").code == 2
     assert run("explain", "conv", "1", "64", "64").code == 2
-    run("explain", "mm", "1", "64", "64", "--torch", "new").says(2, "such as 2.11, not 'new'")
-    assert run("explain", "--file", __file__, "--batch-invariant").code == 2
+    for version in ("new", "1.0"):
+        ran = run("explain", "mm", "1", "64", "64", "--torch", version)
+        ran.says(2, f"such as 2.11, not '{version}'")
+    for words in (("--batch-invariant",), ("--dtype", "fp16"), ("--with", "x=y"), ("--top", "2")):
+        run("explain", "--file", __file__, *words).says(2, f"{words[0]} is for one product")
+    ran = run("explain", "int_mm", "64", "64", "64", "--hardware", "NVIDIA H200")
+    assert ran.out.startswith("int_mm 64×64×64 int8")
+    run("explain", "mm", "1", "64", "64", "--hardware", "A100").says(3, "none, or several")
     biased = run("explain", "mm", "64", "64", "64", "--bias", "vector", "--hardware", "NVIDIA H200")
     assert (biased.code, biased.out) == (1, "")
     assert run("explain", "mm", "64", "64", "64", "--hardware", "GTX 1080").code == 3

@@ -81,6 +81,7 @@ def test_mistakes_are_sentences(run, model, tmp_path):
     run("models", "register", model)
     for arguments, code, said in (
         (("show", "nothing"), 3, "registered are: tripled@1"),
+        (("show", tmp_path), 3, "the folder of this name has no manifest.json"),
         (("show", "tripled", "--hardware", "A100"), 3, "no model tripled for a100; registered are"),
         (("register", tmp_path / "nowhere"), 1, "manifest.json"),
         (("register", model, "--name", "Not A Name"), 1, "cannot name a model"),

@@ -64,10 +64,13 @@ def test_an_options_own_name_counts(run, dataset, here, monkeypatch):
     ("text", "said"),
     [
         ("[collect", "not valid TOML"),
-        ("[colect]\n", "'colect', which is not a command"),
+        ("[colect]\n", "has 'colect', which is no command"),
         ("[data]\nrows = 3\n", "'rows', which is not an option of `diode-engine data`"),
         ("data = 3\n", "[data] must be a table"),
-        ('[data.problems]\nrows = "many"\n', "'many' is not a valid integer"),
+        (
+            '[data.problems]\nrows = "many"\n',
+            "'many' is not a valid integer range. It is from a variable",
+        ),
         (
             "[data.problems]\nrows = [1]\n",
             "[data.problems] rows is [1]; it must be a text or a number",

@@ -282,7 +282,7 @@ def named_hardware(name: str, these: Iterable[Hardware] = ()) -> Hardware:
     if (meant := find_name(name, by_name)) is not None:
         return by_name[meant]
     names = ", ".join(sorted(by_name))
-    raise NoSuchModelError(f"Diode knows no hardware named {name!r}; it knows: {names}.")
+    raise NoSuchModelError(f"{name!r} is none, or several, of the GPUs that Diode knows: {names}.")
 
 
 def _value(value: object) -> str:
