@@ -84,7 +84,7 @@ def test_nothing_compiled_is_said_and_nothing_kept(run):
     [
         (["--", "no-such-program"], 1, "no-such-program cannot be started"),
         ([], 2, "Give a program, or --file FILE."),
-        (["--hardware", "NVIDIA Nothing", "--", "true"], 3, "no hardware named"),
+        (["--hardware", "NVIDIA Nothing", "--", "true"], 3, "of the GPUs that Diode knows"),
         (["--html", "no/folder.html", "--", "true"], 1, "no folder no"),
     ],
 )
