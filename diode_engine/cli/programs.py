@@ -163,7 +163,7 @@ def capture(output: Path, command: tuple[str, ...]) -> int:
     diode-engine capture -o shapes.json -- python train.py --steps 1
 
     Nothing is benchmarked: each product gets ATen's kernel, and caches of compiled graphs are off.
-    The exit code is the program's.
+    The exit code is the program's, or 3 where it has compiled nothing.
     """
     check_output(output, FileKind.SHAPESET)
     captured = capturing.run(command)
@@ -179,4 +179,4 @@ def capture(output: Path, command: tuple[str, ...]) -> int:
         diagnostics.warn(f"{captured.why_nothing} {output} was not written.")
     if captured.interrupted:
         return ExitCode.INTERRUPTED
-    return captured.exit_code
+    return captured.exit_code or (ExitCode.OK if captured.problems else ExitCode.NOTHING)

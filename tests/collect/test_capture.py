@@ -56,7 +56,7 @@ def test_what_children_compile_can_be_collected_and_the_program_s_exit_code_is_o
 def test_nothing_compiled_is_said_and_an_earlier_file_kept(tmp_path, capsys):
     out = tmp_path / "shapes.json"
     write_shapeset([PROBLEM], out, "earlier")
-    assert main(["capture", "-o", str(out), "--", *python("pass")]) == 0
+    assert main(["capture", "-o", str(out), "--", *python("pass")]) == 3
     assert "compiled nothing" in " ".join(capsys.readouterr().err.split())
     assert problems_in(out, seed=0) == [PROBLEM]
 
@@ -86,10 +86,10 @@ def test_the_program_finds_its_python_as_it_would_without(tmp_path):
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     plain = subprocess.check_output(python(code), env=environment, text=True)
-    watched = subprocess.check_output(
+    watched = subprocess.run(
         [sys.executable, "-m", "diode_engine", "capture", "-o", "x.json", "--", *python(code)],
-        env=environment, text=True, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        env=environment, text=True, cwd=Path(__file__).parents[2], capture_output=True, check=False,
+    ).stdout  # fmt: skip
     assert watched.replace(str(tmp_path) + "'", "") == plain.replace(str(tmp_path) + "'", "")
 
 
