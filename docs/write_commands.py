@@ -31,7 +31,7 @@ Results go to stdout, as JSON with `--json`; messages go to stderr. A command ex
 | 3 | there was nothing to do, or what was named does not exist |
 | 130 | it was interrupted: by Ctrl-C, `kill`, or a terminal that was closed |
 
-`capture` and `report` exit with the code of the program that they ran, or 3 where it compiled nothing.
+`capture` and `report` exit with the code of their program, or 3 where it compiled nothing.
 
 The store is what `--store` names, a SQLite file or
 [a database on a PostgreSQL server](shared-store.md); else `$DIODE_STORE`; else `diode.db` in the
