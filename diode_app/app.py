@@ -222,6 +222,7 @@ class DiodeApp(Actions, App[None]):
         self, message: str, *, title: str = "", severity: SeverityLevel = "information",
         timeout: float | None = None, markup: bool = True,
     ) -> None:  # fmt: skip
+        """Do what Textual does, with a LastingNotification."""
         seconds = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
         given = notifications.LastingNotification(message, title, severity, seconds, markup)
         self.post_message(Notify(given))

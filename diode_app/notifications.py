@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 # XTerm Control Sequences: OSC 2 sets the title, CSI 22 and 23 save and restore it; OSC 9 is the
 # notification of iTerm2, which kitty, WezTerm, Ghostty, Windows Terminal and others show.
 SAVE_TITLE, RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
-_LEAST_SECONDS = 0.1
 
 
 class LastingNotification(Notification):
@@ -28,7 +27,7 @@ class LastingNotification(Notification):
 
     @property
     def time_left(self) -> float:
-        return max(super().time_left, _LEAST_SECONDS)
+        return max(super().time_left, 0.1)
 
     @property
     def has_expired(self) -> bool:

@@ -124,9 +124,9 @@ def explain(
     if (k is None) is (file is None):  # K is the last
         raise click.UsageError("Give OP, M, N and K, or --file FILE.")
     context = click.get_current_context()
-    for param in context.command.params if file is not None else ():
+    for param in context.command.params:
         given = context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
-        if given and param.name in _OF_ONE:
+        if file is not None and given and param.name in _OF_ONE:
             raise click.UsageError(f"{param.opts[0]} is for one product: give OP, M, N and K.")
     model, device = model_and_hardware(reference, hardware)
     if file is not None:
