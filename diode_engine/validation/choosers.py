@@ -14,6 +14,7 @@ from diode_engine.core.encoding import encode
 from diode_engine.core.resources import fits
 from diode_engine.core.table import TimingTable
 from diode_engine.models.neighbours import distances, places
+from diode_engine.models.predictor import Predictor
 from diode_engine.problems.spaces import default_space
 from diode_engine.validation import nv_heuristics
 from diode_engine.validation.metrics import Values
@@ -41,9 +42,19 @@ class ScoredChooser:
     ranks: bool = False
 
 
-def model(pool: CandidatePool, predicted_us: Values, name: str) -> ScoredChooser:
-    """The least predicted time among the candidates that fit."""
-    return ScoredChooser(name, np.where(fitting(pool), predicted_us, np.nan), ranks=True)
+def model(
+    pool: CandidatePool, judged: Predictor, predicted_us: Values, name: str
+) -> tuple[ScoredChooser, list[tuple[float, ...] | None]]:
+    """The least of the model's times [n] among the candidates that fit and that it ranks in a
+    compile, and Prediction.reaches of each case's choice among them."""
+    score, reaches = np.where(fitting(pool), predicted_us, np.nan), []
+    for problem, _, rows in pool.cases():
+        offered = rows.start + np.flatnonzero(~np.isnan(score[rows]))
+        candidates = [pool.table.candidates[i] for i in pool.table.candidate[offered]]
+        prediction = judged.predict(problem, candidates)
+        score[offered[np.isnan(prediction.predicted_us)]] = np.nan
+        reaches.append(prediction.reaches)
+    return ScoredChooser(name, score, ranks=True), reaches
 
 
 def aten(pool: CandidatePool) -> ScoredChooser:

@@ -45,7 +45,7 @@ def evaluate(
     """
     pool = CandidatePool.make(table)
     predicted = judged.predict_table(pool.table)
-    model = choosers.model(pool, predicted, name)
+    model, reaches = choosers.model(pool, judged, predicted, name)
     heuristics, notes = choosers.nv_matmul_heuristics(pool)
     everyone = [
         model,
@@ -74,7 +74,6 @@ def evaluate(
             "ATen's kernel counts as its choice there.",
             *notes,
         )
-    reaches = _reaches(pool, judged, model.score)
     compiled = _at_compile_time(pool, judged)
     return Report(
         model=name,
@@ -112,18 +111,6 @@ def _row(
         top={k: Summary.make(found[k - 1][judged]) for k in KS if k <= len(found)},
         groups=by_group([problem for problem, _, _ in pool.cases()], found[0]),
     )
-
-
-def _reaches(
-    pool: CandidatePool, judged: Predictor, score: Values
-) -> list[tuple[float, ...] | None]:
-    """Return how sure the model is of each case's choice among the measured candidates that may be
-    chosen."""
-    out = []
-    for problem, _, rows in pool.cases():
-        offered = pool.table.candidate[rows][~np.isnan(score[rows])]
-        out.append(judged.predict(problem, [pool.table.candidates[i] for i in offered]).reaches)
-    return out
 
 
 def _at_compile_time(pool: CandidatePool, judged: Predictor) -> list[CompiledChoice | None]:

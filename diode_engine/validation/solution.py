@@ -158,9 +158,8 @@ def against_solution(
         for_all = tuple(replace(config, sizes=None) for config in solution.configs)
         solution = replace(solution, configs=for_all)
     theirs = efficiencies(pool, of_solution(pool, solution).score, (1,))[0]
-    ours = efficiencies(
-        pool, choosers.model(pool, judged.predict_table(pool.table), name).score, tuple(ns)
-    )
+    model, _ = choosers.model(pool, judged, judged.predict_table(pool.table), name)
+    ours = efficiencies(pool, model.score, tuple(ns))
     both = ~np.isnan(theirs) & (theirs > 0) & ~np.isnan(ours[0])
     if not both.any():
         raise TrainingError(

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from diode_engine.choosing.prediction import Prediction
 from diode_engine.core.candidate import Candidate
 from diode_engine.core.hardware import H200, Environment
 from diode_engine.core.problem import Problem
@@ -35,14 +37,28 @@ def test_aten_is_the_best_extern_kernel(pool):
     assert chosen(made, choosers.aten(made)) == [other, one]
 
 
-def test_a_model_never_takes_what_cannot_fit(pool, problem):
-    huge, small = tile(256, 256, 128, 5, 8), tile(64, 64, 32, 3, 4)
+class Ranks:
+    """Ranks these candidates alone."""
+
+    def __init__(self, *ranked: Candidate) -> None:
+        self.ranked = ranked
+
+    def predict(self, problem: Problem, candidates: Sequence[Candidate]) -> Prediction:
+        us = [1.0 if each in self.ranked else np.nan for each in candidates]
+        return Prediction(problem, candidates, np.array(us), (0.5,))
+
+
+def test_a_model_never_takes_what_cannot_fit_or_what_it_does_not_rank(pool, problem):
+    huge, small, left = tile(256, 256, 128, 5, 8), tile(64, 64, 32, 3, 4), tile(32, 32, 32, 3, 4)
     made = pool(
-        (problem, huge, Failure.OUT_OF_RESOURCES), (problem, small, 9.0), (problem, ATEN, 8.0)
-    )
-    predicted = np.array([1.0 if c == huge else 9.0 for c in made.table.candidates])
-    score = choosers.model(made, predicted[made.table.candidate], "m").score
-    assert np.isnan(score).sum() == 1
+        (problem, huge, Failure.OUT_OF_RESOURCES), (problem, small, 9.0), (problem, ATEN, 8.0),
+        (problem, left, 7.0),
+    )  # fmt: skip
+    predicted = np.array([[huge, left, small, ATEN].index(c) + 1.0 for c in made.table.candidates])
+    judged: Any = Ranks(huge, small, ATEN)
+    found, reaches = choosers.model(made, judged, predicted[made.table.candidate], "m")
+    assert chosen(made, found) == [small, ATEN]
+    assert reaches == [(0.5,)]
 
 
 def test_default_is_the_best_of_its_space_only(pool, problem):
