@@ -198,8 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         diagnostics.error(str(exc))
         if isinstance(exc, QueryError):
             return ExitCode.USAGE
-        is_missing = isinstance(exc, NothingError) or isinstance(exc.__cause__, FileNotFoundError)
-        return ExitCode.NOTHING if is_missing else ExitCode.FAILURE
+        return ExitCode.NOTHING if isinstance(exc, NothingError) else ExitCode.FAILURE
     except Exception as exc:  # noqa: BLE001  # the last resort: a user gets no traceback
         if isinstance(exc, OSError) and _is_of_stdout(exc):
             diagnostics.error(f"The output cannot be written: {exc.strerror}.")

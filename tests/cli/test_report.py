@@ -82,7 +82,7 @@ def test_nothing_compiled_is_said_and_nothing_kept(run):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["--", "no-such-program"], 3, "no-such-program cannot be started"),
+        (["--", "no-such-program"], 1, "no-such-program cannot be started"),
         ([], 2, "Give a program, or --file FILE."),
         (["--hardware", "NVIDIA Nothing", "--", "true"], 3, "of the GPUs that Diode knows"),
         (["--html", "no/folder.html", "--", "true"], 1, "no folder no"),
