@@ -27,7 +27,7 @@ Results go to stdout, as JSON with `--json`; messages go to stderr. A command ex
 |---|---|
 | 0 | it did its work |
 | 1 | it could not do its work |
-| 2 | it was called wrongly, or an option names a file that does not exist |
+| 2 | it was called wrongly |
 | 3 | there was nothing to do, or what was named does not exist |
 | 130 | it was interrupted: by Ctrl-C, `kill`, or a terminal that was closed |
 
