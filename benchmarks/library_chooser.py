@@ -46,7 +46,7 @@ from diode_engine.models.library_algorithms import (
 LEARNED = ("learning", "diffusion", "prefill", "decode", "training")  # sources
 CONFIGS = 64  # of the model
 MARGINS = (1.0, 1.01, 1.02, 1.03, 1.05)
-FOLDS, TREES, DEPTH = 5, 400, 9
+FOLDS, FITS, TREES, DEPTH = 5, 2, 400, 9  # of the fits the mean is taken
 OTHERS = 0.3  # the weight of what was timed on another GPU
 SLOWER = 1.03
 H100 = KNOWN["NVIDIA H100 80GB HBM3"]
@@ -172,15 +172,15 @@ def fitted(
     some: Sequence[Measured], tiles: np.ndarray[Any, Any], device: str, *, margin: float = 1.0,
     version: int = 0,
 ) -> AlgorithmModel:  # fmt: skip
-    """The trees for a device, from its products and those of others."""
+    """The trees for a device, from its products and those of others; times near the best count."""
     x = np.concatenate([describe(m.problem, m.offers, tiles, MULTIPROCESSORS) for m in some])
     y = np.concatenate([np.log(m.us / m.us[0]) for m in some]).clip(-1, 1)
     weight = [np.full(len(m.us), 1 if m.device == device else OTHERS) for m in some]
-    near = np.exp(-6 * y.clip(0))  # near the best it counts
-    data = xgboost.DMatrix(x, y, weight=np.concatenate(weight) * near)
+    data = xgboost.DMatrix(x, y, weight=np.concatenate(weight) * np.exp(-6 * y.clip(0)))
     options = {"max_depth": DEPTH, "eta": 0.1, "subsample": 0.6, "colsample_bytree": 0.5,
-               "min_child_weight": 2, "base_score": 0.0, "seed": 0}  # fmt: skip
-    trees = xgboost.train(options, data, TREES).get_dump(dump_format="json")
+               "min_child_weight": 2, "base_score": 0.0}  # fmt: skip
+    fits = (xgboost.train(options | {"seed": seed}, data, TREES) for seed in range(FITS))
+    trees = [tree for fit in fits for tree in fit.get_dump(dump_format="json")]
     inner = 2**DEPTH - 1
     split = np.zeros((len(trees), inner), np.int64)
     threshold = np.zeros((len(trees), inner), np.float32)
@@ -189,7 +189,7 @@ def fitted(
         complete(json.loads(text), 0, split[number], threshold[number], leaf[number])
     sizes = np.array([[m.problem.M, m.problem.N, m.problem.K] for m in some])
     return AlgorithmModel(
-        split, threshold, leaf, 0.0, fast_configs(some), tiles,
+        split, threshold, leaf / FITS, 0.0, fast_configs(some), tiles,
         tuple(map(float, sizes.min(0))), tuple(map(float, sizes.max(0))), margin, version,
     )  # fmt: skip
 
