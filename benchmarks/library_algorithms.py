@@ -1,14 +1,15 @@
 """Times cuBLASLt's algorithms beside torch's own call, product by product, on a GPU.
 
     python benchmarks/library_algorithms.py --json FILE [--seconds S]
-        [--learn N | --again ROWS | SHAPESET …]
+        [--learn N | --again ROWS [--long] | SHAPESET …]
 
 With --learn the products are N that Diode draws for training, none of them held out; else those of
 the shapesets, or of `library_problems/`, one of each file after the other. Timed for each product
 are torch's call, twice; up to LISTED algorithms that the heuristic lists; those that Diode's trees
 expect to be the fastest; some that were fast for others (`library_catalogue.json`); and the best
-four with one attribute changed. With --again, for the products of rows, only the first two kinds.
-All are launched once, checked against float64 on 64 × 64 places, and timed in turn.
+four with one attribute changed. With --again, for the products of rows, only the first two kinds;
+with --long the heuristic's first and the four expected to be the fastest, in turns of 24 ms. All
+are launched once, checked against float64 on 64 × 64 places, and timed in turn.
 
 Each row goes to --json at once, one JSON object a line; products that it has are not done again. A
 process that crashes or hangs costs one product. Rows of held-out products are for no training set.
@@ -48,7 +49,7 @@ OPS = ("mm", "addmm", "bmm", "baddbmm")
 SOURCES = ("transformers", "harvest:side=learned", "zoo", "log-normal")
 FLOPS, BYTES = 798e12, 3.0e12  # a second, measured on an H100
 LEAST_US, MOST_US = 4, 400
-EXPECTED, KNOWN, VARIED = 10, 48, 32  # algorithms of a product
+EXPECTED, KNOWN, VARIED, LONG = 10, 48, 32, 5  # algorithms of a product
 SPLITS, CLUSTERS = (2, 3, 4, 5, 6, 8, 12, 16), (0, *range(2, 17))
 HANG_SECONDS = 25
 MOST_VALUES = 64  # of an attribute that are tried
@@ -58,6 +59,7 @@ class Task(NamedTuple):
     source: str  # the shapeset's name
     problem: Problem
     wide: bool = True  # with algorithms that nothing speaks for
+    long: bool = False  # few algorithms, in long turns
 
     @property
     def key(self) -> Row:
@@ -98,6 +100,7 @@ def main() -> None:
     parser.add_argument("--learn", type=int, metavar="N", help="draw N products for training")
     parser.add_argument("--again", type=Path, metavar="ROWS", help="products to time again")
     parser.add_argument("--json", type=Path, metavar="FILE", required=True, help="for the rows")
+    parser.add_argument("--long", action="store_true", help="time few algorithms in long turns")
     parser.add_argument("--seconds", type=float, default=3600, help="limit of the whole run")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -107,7 +110,7 @@ def main() -> None:
     if args.learn:
         tasks = drawn_tasks(args.learn)
     elif args.again:
-        tasks = tasks_of(read_rows(args.again))
+        tasks = tasks_of(read_rows(args.again), args.long)
     else:
         tasks = tasks_in(args.shapesets or sorted(FOLDER.glob("*.json")))
     rows = Rows(args.json)
@@ -129,7 +132,7 @@ def main() -> None:
             failed = row["error"]
 
     which = ["--learn", str(args.learn)] if args.learn else []
-    which += ["--again", str(args.again)] if args.again else []
+    which += ["--again", str(args.again), *["--long"] * args.long] if args.again else []
     command = ["--child", "--json", str(args.json), *which, *map(str, args.shapesets)]
     while find_left(tasks, rows) and (seconds := end - time.monotonic()) > 15:
         begun, failed = {}, ""
@@ -161,10 +164,10 @@ def drawn_tasks(count: int) -> list[Task]:
     return tasks
 
 
-def tasks_of(rows: Sequence[Row]) -> list[Task]:
+def tasks_of(rows: Sequence[Row], long: bool = False) -> list[Task]:
     """The products of rows."""
     return [
-        Task(row["source"], Problem.from_dict(row["problem"]), wide=False)
+        Task(row["source"], Problem.from_dict(row["problem"]), wide=False, long=long)
         for row in rows
         if not row["error"]
     ]
@@ -217,6 +220,8 @@ def measured(library: Library, task: Task, pools: dict[torch.dtype, torch.Tensor
     ]
     expected = expected_fastest(library, product, task.problem, listed)
     ways = [*listed, *(way for way in expected if way.origin != "listed")]
+    if task.long:
+        ways = [*listed[:1], *(way for way in expected if way not in listed[:1])][:LONG]
     if task.wide:
         ways += from_catalogue(library, product, ways, random.Random(str(task.problem)))
         ways += varied(library, product, expected or listed, ways)
@@ -224,7 +229,7 @@ def measured(library: Library, task: Task, pools: dict[torch.dtype, torch.Tensor
     errors = operands.errors(calls, sets[0])
     works = [i for i, error in enumerate(errors) if error is not None]
     timed = [torchs, *(calls[i] for i in works), torchs]
-    first, *each, last = map(short, steady(timed, sets, least_us(task.problem)))
+    first, *each, last = map(short, steady(timed, sets, least_us(task.problem), task.long))
     return {
         "sets": len(sets), "error_of_torch": plain_error,
         "us": {"torch": [first], "again": [last]},

@@ -1,14 +1,16 @@
 """The model by which Diode chooses among cuBLASLt's algorithms, and how well it chooses.
 
-    python benchmarks/library_chooser.py ROWS … [--judge ROWS] [--margin M] [--write FILE]
+    python benchmarks/library_chooser.py ROWS … [--long ROWS] [--judge ROWS] [--margin M]
+        [--write FILE]
     python benchmarks/regret/score.py benchmarks/library_chooser.py[:FILE] --set FILE
 
 The rows are those of library_algorithms.py: its products for training, and layers of published
 models. The model is of the GPU of the first row; what was timed on others counts less. It is judged
 by a cross-validation over its GPU's products, in which layers with equal N and K stay together, and
-with --judge on other rows, of held-out products, which it does not learn then. Speeds are over the
-heuristic's first algorithm, which torch takes, by the times of the rows. What the numbers of tiles
-mean is in the H100's shipped file, from NVIDIA's cublasLt.h.
+with --judge on other rows, of held-out products, which it does not learn then. From rows of --long
+it learns how much longer an algorithm takes where the GPU's power limits its clock. Speeds are over
+the heuristic's first algorithm, which torch takes, by the times of the rows. What the numbers of
+tiles mean is in the H100's shipped file, from NVIDIA's cublasLt.h.
 
 For a set of cuBLASLt's algorithms this file is a chooser of regret/score.py.
 """
@@ -27,7 +29,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import xgboost
-from library_rows import right_algorithms
+from library_rows import config_of, right_algorithms
 from processes import Row, read_rows
 
 from diode_engine.core.hardware import KNOWN
@@ -49,6 +51,8 @@ MARGINS = (1.0, 1.01, 1.02, 1.03, 1.05)
 FOLDS, FITS, TREES, DEPTH = 5, 2, 400, 9  # of the fits the mean is taken
 OTHERS = 0.3  # the weight of what was timed on another GPU
 SLOWER = 1.03
+LONG_TREES, LONG_DEPTH, LONG_SHARE = 50, 6, 0.5  # the mean of short and long turns is expected
+LEAST_LIMITED = 100  # operations a byte: of products with fewer, power is taken to change nothing
 H100 = KNOWN["NVIDIA H100 80GB HBM3"]
 MULTIPROCESSORS = H100.multiprocessors  # as many as an H200 has
 SHIPPED = cast("AlgorithmModel", model_for(H100))
@@ -63,6 +67,7 @@ class Measured(NamedTuple):
     offers: list[Offer]
     us: np.ndarray[Any, Any]
     device: str = ""
+    before: np.ndarray[Any, Any] = np.array([])  # of `us` of long turns, those of short ones
 
     @property
     def product(self) -> tuple[Any, ...]:
@@ -74,6 +79,7 @@ class Measured(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS")
+    parser.add_argument("--long", type=Path, metavar="ROWS", help="timed in long turns")
     parser.add_argument("--judge", type=Path, metavar="ROWS", help="they are not learned")
     parser.add_argument("--margin", type=float, default=1.03)
     parser.add_argument("--write", type=Path, metavar="FILE")
@@ -86,17 +92,22 @@ def main() -> None:
     tiles = SHIPPED.tiles
     learned, others = in_half_precision(leave_out(learned, others)), in_half_precision(others)
     device = rows[0]["device"]
+    long = in_long_turns(learned, read_rows(args.long)) if args.long else []
     of_fold = np.array([fold(each.problem) for each in learned])
     print(f"Cross-validation over {sum(m.device == device for m in learned)} products, {device}:")
-    answers = []
+    answers, of_long = [], []
     for number in range(FOLDS):
         rest = [m for m, f in zip(learned, of_fold, strict=True) if f != number]
-        model = fitted(rest, tiles, device)
+        model = fitted(rest, tiles, device, [m for m in long if fold(m.problem) != number])
         left = [m for m, f in zip(learned, of_fold, strict=True) if f == number]
         answers += [(each, predicted(model, each)) for each in left if each.device == device]
+        of_long += [(m, predicted(model, m)) for m in long if fold(m.problem) == number]
     report(answers)
+    if long:
+        print("\nIn long turns:")
+        report(of_long)
     version = rows[0]["cublaslt"]
-    model = fitted(learned, tiles, device, margin=args.margin, version=version)
+    model = fitted(learned, tiles, device, long, margin=args.margin, version=version)
     if others:
         print(f"\nOn {len(others)} held-out products:")
         report([(each, predicted(model, each)) for each in others])
@@ -116,7 +127,7 @@ def measured(rows: Iterable[Row]) -> list[Measured]:
             continue
         offers = [
             Offer(
-                Config(*(one[name] for name in Config._fields)), one["workspace"], one["waves"],
+                config_of(one), one["workspace"], one["waves"],
                 one["place"] if one["origin"] == "listed" else UNLISTED,
             )
             for one in kept
@@ -125,6 +136,21 @@ def measured(rows: Iterable[Row]) -> list[Measured]:
         problem = Problem.from_dict(row["problem"])
         each.append(Measured(row["source"], problem, offers, us, row["device"]))
     return each
+
+
+def in_long_turns(some: Sequence[Measured], rows: Iterable[Row]) -> list[Measured]:
+    """Those of the products that rows of long turns have, with these rows' algorithms and times."""
+    known, found = {each.problem: each for each in reversed(some)}, []
+    for row in rows:
+        each = known.get(Problem.from_dict(row["problem"]))
+        if each and not row["error"]:
+            us = {config_of(one): one["us"] for one in right_algorithms(row)}
+            places = [i for i, offer in enumerate(each.offers) if offer.config in us]
+            offers = [each.offers[i] for i in places]
+            times = np.array([us[offer.config] for offer in offers])
+            if places[:1] == [0]:
+                found.append(each._replace(offers=offers, us=times, before=each.us[places]))
+    return found
 
 
 def in_half_precision(some: Iterable[Measured]) -> list[Measured]:
@@ -148,10 +174,7 @@ def chooser(argument: str) -> Callable[[Row, Sequence[Row]], list[int] | None]:
         p = Problem.from_dict(problem)
         if "place" not in candidates[0] or not model.knows(p):
             return None
-        offers = [
-            Offer(Config(*(each[name] for name in Config._fields)), *(each[n] for n in OFFER))
-            for each in candidates
-        ]
+        offers = [Offer(config_of(each), *(each[n] for n in OFFER)) for each in candidates]
         answer = predicted(model, Measured("", p, offers, np.array([])))
         order: list[int] = answer.argsort(kind="stable")[: np.isfinite(answer).sum()].tolist()
         steps = p.a.align, p.b.align, p.N
@@ -169,8 +192,8 @@ def fold(problem: Problem) -> int:
 
 
 def fitted(
-    some: Sequence[Measured], tiles: np.ndarray[Any, Any], device: str, *, margin: float = 1.0,
-    version: int = 0,
+    some: Sequence[Measured], tiles: np.ndarray[Any, Any], device: str,
+    long: Sequence[Measured] = (), *, margin: float = 1.0, version: int = 0,
 ) -> AlgorithmModel:  # fmt: skip
     """The trees for a device, from its products and those of others; times near the best count."""
     x = np.concatenate([describe(m.problem, m.offers, tiles, MULTIPROCESSORS) for m in some])
@@ -181,6 +204,9 @@ def fitted(
                "min_child_weight": 2, "base_score": 0.0}  # fmt: skip
     fits = (xgboost.train(options | {"seed": seed}, data, TREES) for seed in range(FITS))
     trees = [tree for fit in fits for tree in fit.get_dump(dump_format="json")]
+    shares = np.repeat(np.float32([1 / FITS, LONG_SHARE]), [len(trees), LONG_TREES])
+    if long:
+        trees += trees_of_long_turns(some, long, tiles)
     inner = 2**DEPTH - 1
     split = np.zeros((len(trees), inner), np.int64)
     threshold = np.zeros((len(trees), inner), np.float32)
@@ -189,9 +215,27 @@ def fitted(
         complete(json.loads(text), 0, split[number], threshold[number], leaf[number])
     sizes = np.array([[m.problem.M, m.problem.N, m.problem.K] for m in some])
     return AlgorithmModel(
-        split, threshold, leaf / FITS, 0.0, fast_configs(some), tiles,
+        split, threshold, leaf * shares[: len(leaf), None], 0.0, fast_configs(some), tiles,
         tuple(map(float, sizes.min(0))), tuple(map(float, sizes.max(0))), margin, version,
     )  # fmt: skip
+
+
+def trees_of_long_turns(
+    some: Sequence[Measured], long: Sequence[Measured], tiles: np.ndarray[Any, Any]
+) -> list[str]:
+    """Trees of how many times as long, over the first's, algorithms take in long turns as in short
+    ones, as logs."""
+    others = [m for m in some if m.problem.flops < LEAST_LIMITED * m.problem.moved_bytes[1]][::3]
+    both = [*long, *others]
+    x = np.concatenate([describe(m.problem, m.offers, tiles, MULTIPROCESSORS) for m in both])
+    slowed = [np.log(m.us / m.before) for m in long]
+    y = [each - each[0] for each in slowed] + [np.zeros(len(m.us)) for m in others]
+    options = {"max_depth": LONG_DEPTH, "eta": 0.12, "subsample": 0.6, "colsample_bytree": 0.3,
+               "min_child_weight": 5, "base_score": 0.0}  # fmt: skip
+    trees = xgboost.train(
+        options, xgboost.DMatrix(x, np.concatenate(y).clip(-0.4, 0.4)), LONG_TREES
+    )
+    return list(trees.get_dump(dump_format="json"))
 
 
 def complete(node: Any, place: int, split: Any, threshold: Any, leaf: Any) -> None:

@@ -18,7 +18,7 @@ from diode_engine.inductor.library import cublaslt
 from diode_engine.inductor.library.cublaslt import Algorithm, CublasError, Product, Result
 
 ALL_BYTES, MOST_SETS, POOL_BYTES = 256e6, 200, 3 << 29
-WARM, ROUNDS, GRAPH_US, MOST_CALLS = 2, 7, 120, 16
+WARM, ROUNDS, GRAPH_US, LONG_US, MOST_CALLS = 2, 7, 120, 24e3, 16
 DEVICE = "cuda"
 TRY_SECONDS = 4  # of first launches
 PLACES = 64  # rows and columns that are checked
@@ -156,11 +156,15 @@ def extent(size: Sequence[int], stride: Sequence[int]) -> int:
     return -(-(last + 1) // 128) * 128
 
 
-def steady(calls: Sequence[Callable[..., Any]], sets: Sequence[Tensors], us: float) -> list[float]:
+def steady(
+    calls: Sequence[Callable[..., Any]], sets: Sequence[Tensors], us: float, long: bool = False
+) -> list[float]:
     """Microseconds of each call on a GPU that stays busy, as in a program: CUDA graphs of some
-    calls, whose operands are not in the cache, in shuffled turns; the median of ROUNDS turns.
-    A call takes `us` or more."""
+    calls, whose operands are not in the cache, in shuffled turns; the median of ROUNDS turns, or
+    one `long` turn after another, in which the GPU's power limits its clock. A call takes `us` or
+    more."""
     count = max(1, min(MOST_CALLS, round(GRAPH_US / us)))
+    warm, rounds, repeats = (1, 1, round(LONG_US / us / count)) if long else (WARM, ROUNDS, 1)
     side, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
     graphs = [torch.cuda.CUDAGraph() for _ in calls]
     torch.cuda.synchronize()
@@ -173,19 +177,20 @@ def steady(calls: Sequence[Callable[..., Any]], sets: Sequence[Tensors], us: flo
     torch.cuda.synchronize()
     order, rng = list(range(len(calls))), random.Random(0)
     events: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = [[] for _ in calls]
-    for _ in range(WARM + ROUNDS):
+    for _ in range(warm + rounds):
         rng.shuffle(order)
         for i in order:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
-            graphs[i].replay()
+            for _ in range(repeats):
+                graphs[i].replay()
             end.record()
             events[i].append((start, end))
     torch.cuda.synchronize()
-    medians = [statistics.median(s.elapsed_time(e) for s, e in each[WARM:]) for each in events]
+    medians = [statistics.median(s.elapsed_time(e) for s, e in each[warm:]) for each in events]
     graphs.clear()
     torch.cuda.empty_cache()
-    return [median * 1e3 / count for median in medians]
+    return [median * 1e3 / count / repeats for median in medians]
 
 
 def self_check(library: Library) -> None:

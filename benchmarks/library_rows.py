@@ -28,6 +28,11 @@ def right_algorithms(row: Row) -> list[Row]:
     ]
 
 
+def config_of(algorithm: Row) -> Config:
+    """The config of an algorithm of `right_algorithms`."""
+    return Config(*(algorithm[name] for name in Config._fields))
+
+
 def line(row: Row) -> str:
     """One row as a line of text: torch's call, and the speed of the fastest algorithm over it."""
     name = f"{row['source']:10s} {Problem.from_dict(row['problem'])!s:56s}"

@@ -143,6 +143,8 @@ def test_a_row_has_all_algorithms_and_a_wrong_one_does_not_count(script):
 
 
 def test_for_the_products_of_rows_the_trees_say_what_is_timed(script, monkeypatch):
+    import library_chooser as chooser
+
     monkeypatch.setattr(script, "detect", lambda: KNOWN["NVIDIA H200"])
     earlier = script.Task("learning", Problem.make("mm", 512, 512, 512, "bfloat16"))
     [task] = script.tasks_of([{**earlier.key, "error": ""}])
@@ -150,6 +152,12 @@ def test_for_the_products_of_rows_the_trees_say_what_is_timed(script, monkeypatc
     assert [each[1] for each in found[:2]] == ["listed", "listed"]
     assert {each[1] for each in found[2:]} == {"known"}
     assert script.EXPECTED - 2 <= len(found[2:]) <= script.EXPECTED
+    row = row_of(script, task._replace(long=True))
+    assert len(row["algorithms"]) == script.LONG
+    earlier_row = {**row, "algorithms": [[*each[:-1], 8.0] for each in found]}
+    [both] = chooser.in_long_turns(chooser.measured([earlier_row]), [row])
+    assert both.us.tolist() == [9.0] * script.LONG
+    assert both.before.tolist() == [8.0] * script.LONG
 
 
 def test_an_older_row_is_read_without_its_aligned_strides():
@@ -230,3 +238,19 @@ def test_the_algorithms_of_a_model_bring_the_most_together(monkeypatch):
         chooser.Measured("", problem, [listed, alike, other], chooser.np.array([10.0, 10.0, 9.0])),
     ]
     assert chooser.fast_configs(some) == (fast.config, other.config)
+
+
+def test_half_of_what_an_algorithm_loses_in_long_turns_is_expected():
+    import library_chooser as chooser
+
+    offers = [chooser.Offer(Config(66, tile=20 + place), 0, 1.0, place) for place in (0, 1)]
+    short, long = chooser.np.array([10.0, 8.0]), chooser.np.array([10.0, 10.0])
+    some = [
+        chooser.Measured("", Problem.make("mm", 512, n, 2048, "bfloat16"), offers, short)
+        for n in range(256, 1024, 16)
+    ]
+    slowed = [each._replace(us=long, before=short) for each in some]
+    for given, ratio in (([], 0.8), (slowed, 0.8**0.5)):
+        model = chooser.fitted(some, chooser.SHIPPED.tiles, "H100", given)
+        first, other = chooser.np.exp(chooser.predicted(model, some[7]))
+        assert other / first == pytest.approx(ratio, abs=0.02)
