@@ -57,6 +57,9 @@ SETS = (
     MeasuredSet("zoo-h200-2026-11-29.third.jsonl.zst", "gemm@17", "69b2ebed", "2026-11-29", True),
     MeasuredSet("zoo-h200-2026-11-29.fourth.jsonl.zst", "gemm@17", "fed6a7af", "2026-11-29", True),
     MeasuredSet("zoo-h200-2026-11-29.fifth.jsonl.zst", "gemm@17", "95f4f989", "2026-11-29"),
+    MeasuredSet("zoo-h200-2026-11-30.alone.jsonl.zst", "gemm@17", "5b6be333", "2026-11-30"),
+    MeasuredSet("zoo-h200-2026-11-30.jsonl.zst", "gemm@17", "5b6be333", "2026-11-30", True),
+    MeasuredSet("zoo-h200-2026-11-30.second.jsonl.zst", "gemm@17", "21bfd252", "2026-11-30", True),
 )
 # Of families that the zoo does not have, chosen by name before any was measured.
 FRESH = (
