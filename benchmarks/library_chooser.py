@@ -51,7 +51,7 @@ MARGINS = (1.0, 1.01, 1.02, 1.03, 1.05)
 FOLDS, FITS, TREES, DEPTH = 5, 2, 400, 9  # of the fits the mean is taken
 OTHERS = 0.3  # the weight of what was timed on another GPU
 SLOWER = 1.03
-LONG_TREES, LONG_DEPTH, LONG_SHARE = 50, 6, 0.5  # the mean of short and long turns is expected
+LONG_TREES, LONG_DEPTH, LONG_SHARE = 50, 6, 0.5  # half: the mean of short and long turns
 LEAST_LIMITED = 100  # operations a byte: of products with fewer, power is taken to change nothing
 H100 = KNOWN["NVIDIA H100 80GB HBM3"]
 MULTIPROCESSORS = H100.multiprocessors  # as many as an H200 has
@@ -67,7 +67,7 @@ class Measured(NamedTuple):
     offers: list[Offer]
     us: np.ndarray[Any, Any]
     device: str = ""
-    before: np.ndarray[Any, Any] = np.array([])  # of `us` of long turns, those of short ones
+    short_us: np.ndarray[Any, Any] = np.array([])  # in short turns, where `us` is in long ones
 
     @property
     def product(self) -> tuple[Any, ...]:
@@ -149,7 +149,7 @@ def in_long_turns(some: Sequence[Measured], rows: Iterable[Row]) -> list[Measure
             offers = [each.offers[i] for i in places]
             times = np.array([us[offer.config] for offer in offers])
             if places[:1] == [0]:
-                found.append(each._replace(offers=offers, us=times, before=each.us[places]))
+                found.append(each._replace(offers=offers, us=times, short_us=each.us[places]))
     return found
 
 
@@ -223,19 +223,17 @@ def fitted(
 def trees_of_long_turns(
     some: Sequence[Measured], long: Sequence[Measured], tiles: np.ndarray[Any, Any]
 ) -> list[str]:
-    """Trees of how many times as long, over the first's, algorithms take in long turns as in short
-    ones, as logs."""
+    """Trees of what long turns change: the log of an algorithm's time over the first's there, less
+    that in short turns."""
     others = [m for m in some if m.problem.flops < LEAST_LIMITED * m.problem.moved_bytes[1]][::3]
     both = [*long, *others]
     x = np.concatenate([describe(m.problem, m.offers, tiles, MULTIPROCESSORS) for m in both])
-    slowed = [np.log(m.us / m.before) for m in long]
+    slowed = [np.log(m.us / m.short_us) for m in long]
     y = [each - each[0] for each in slowed] + [np.zeros(len(m.us)) for m in others]
     options = {"max_depth": LONG_DEPTH, "eta": 0.12, "subsample": 0.6, "colsample_bytree": 0.3,
                "min_child_weight": 5, "base_score": 0.0}  # fmt: skip
-    trees = xgboost.train(
-        options, xgboost.DMatrix(x, np.concatenate(y).clip(-0.4, 0.4)), LONG_TREES
-    )
-    return list(trees.get_dump(dump_format="json"))
+    data = xgboost.DMatrix(x, np.concatenate(y).clip(-0.4, 0.4))
+    return list(xgboost.train(options, data, LONG_TREES).get_dump(dump_format="json"))
 
 
 def complete(node: Any, place: int, split: Any, threshold: Any, leaf: Any) -> None:

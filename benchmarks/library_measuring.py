@@ -164,7 +164,8 @@ def steady(
     one `long` turn after another, in which the GPU's power limits its clock. A call takes `us` or
     more."""
     count = max(1, min(MOST_CALLS, round(GRAPH_US / us)))
-    warm, rounds, repeats = (1, 1, round(LONG_US / us / count)) if long else (WARM, ROUNDS, 1)
+    repeats = max(1, round(LONG_US / us / count)) if long else 1
+    warm, rounds = (1, 1) if long else (WARM, ROUNDS)
     side, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
     graphs = [torch.cuda.CUDAGraph() for _ in calls]
     torch.cuda.synchronize()

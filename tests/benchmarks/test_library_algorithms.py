@@ -157,7 +157,7 @@ def test_for_the_products_of_rows_the_trees_say_what_is_timed(script, monkeypatc
     earlier_row = {**row, "algorithms": [[*each[:-1], 8.0] for each in found]}
     [both] = chooser.in_long_turns(chooser.measured([earlier_row]), [row])
     assert both.us.tolist() == [9.0] * script.LONG
-    assert both.before.tolist() == [8.0] * script.LONG
+    assert both.short_us.tolist() == [8.0] * script.LONG
 
 
 def test_an_older_row_is_read_without_its_aligned_strides():
@@ -249,7 +249,7 @@ def test_half_of_what_an_algorithm_loses_in_long_turns_is_expected():
         chooser.Measured("", Problem.make("mm", 512, n, 2048, "bfloat16"), offers, short)
         for n in range(256, 1024, 16)
     ]
-    slowed = [each._replace(us=long, before=short) for each in some]
+    slowed = [each._replace(us=long, short_us=short) for each in some]
     for given, ratio in (([], 0.8), (slowed, 0.8**0.5)):
         model = chooser.fitted(some, chooser.SHIPPED.tiles, "H100", given)
         first, other = chooser.np.exp(chooser.predicted(model, some[7]))
