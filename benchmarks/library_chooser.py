@@ -213,9 +213,10 @@ def fitted(
     leaf = np.zeros((len(trees), inner + 1), np.float32)
     for number, text in enumerate(trees):
         complete(json.loads(text), 0, split[number], threshold[number], leaf[number])
+    leaf = np.round(leaf * shares[: len(leaf), None] * 2**16) / 2**16  # which compresses well
     sizes = np.array([[m.problem.M, m.problem.N, m.problem.K] for m in some])
     return AlgorithmModel(
-        split, threshold, leaf * shares[: len(leaf), None], 0.0, fast_configs(some), tiles,
+        split, threshold, leaf.astype(np.float32), 0.0, fast_configs(some), tiles,
         tuple(map(float, sizes.min(0))), tuple(map(float, sizes.max(0))), margin, version,
     )  # fmt: skip
 
