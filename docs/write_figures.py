@@ -60,6 +60,8 @@ SETS = (
     MeasuredSet("zoo-h200-2026-11-30.alone.jsonl.zst", "gemm@17", "5b6be333", "2026-11-30"),
     MeasuredSet("zoo-h200-2026-11-30.jsonl.zst", "gemm@17", "5b6be333", "2026-11-30", True),
     MeasuredSet("zoo-h200-2026-11-30.second.jsonl.zst", "gemm@17", "21bfd252", "2026-11-30", True),
+    MeasuredSet("zoo-h200-2026-11-30.third.jsonl.zst", "gemm@17", "d44145fe", "2026-11-30", True),
+    MeasuredSet("zoo-h200-2026-11-30.fourth.jsonl.zst", "gemm@17", "d44145fe", "2026-11-30", True),
 )
 # Of families that the zoo does not have, chosen by name before any was measured.
 FRESH = (
