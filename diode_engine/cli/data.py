@@ -25,6 +25,7 @@ from diode_engine.location import Location
 from diode_engine.plain_text import format_records
 from diode_engine.runs import import_as_run, look_at_all
 from diode_engine.store import (
+    Imported,
     Store,
     StoreStats,
     dataset_key,
@@ -62,7 +63,7 @@ def import_(files: tuple[str, ...], store: Location) -> None:
     """
     with Store.open(store) as opened:
         for file in files:
-            done = import_as_run(opened, file)
+            done = _import(opened, file)
             if done.new:
                 before = f"; {done.there:,} were in the store already" if done.there else ""
                 diagnostics.note(f"{file}: {done.timings} timings imported into {store}{before}.")
@@ -79,6 +80,14 @@ def import_(files: tuple[str, ...], store: Location) -> None:
             click.echo(json.dumps({"file": file, **{name: getattr(done, name) for name in told}}))
 
 
+def _import(store: Store, file: str) -> Imported:
+    with diagnostics.progress() as display:
+        task = display.add_task(f"Importing {Path(file).name}", total=None)
+        return import_as_run(
+            store, file, lambda done, total: display.update(task, completed=done, total=total)
+        )
+
+
 @data.command()
 @click.argument("file", type=click.Path())
 @options.store
@@ -87,7 +96,7 @@ def import_(files: tuple[str, ...], store: Location) -> None:
     "--damaged", is_flag=True, help="Export what can be read of a damaged store, to a new FILE."
 )
 @options.json_anyway
-def export(file: str, store: Location, hardware: str | None, damaged: bool) -> None:
+def export(file: str, store: Location, hardware: str | None, damaged: bool) -> ExitCode:
     """Export the store's timings to a dataset file, which is replaced if it exists.
 
     The suffix says how: .json or .msgpack, and .zst after either to compress it; .packed.zst is
@@ -117,6 +126,7 @@ def export(file: str, store: Location, hardware: str | None, damaged: bool) -> N
         )
     diagnostics.note(f"{file}: {timings} timings exported.")
     click.echo(json.dumps({"file": file, "timings": timings}))
+    return ExitCode.NOTHING if damaged and not timings else ExitCode.OK
 
 
 @data.command(cls=QueryCommand)

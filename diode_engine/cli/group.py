@@ -202,6 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as exc:  # noqa: BLE001  # the last resort: a user gets no traceback
         if isinstance(exc, OSError) and _is_of_stdout(exc):
             diagnostics.error(f"The output cannot be written: {exc.strerror}.")
+        elif isinstance(exc, PermissionError) and exc.filename and not state["debug"]:
+            diagnostics.error(f"{exc.filename} cannot be read or written: {exc.strerror}.")
         elif isinstance(exc, ModuleNotFoundError) and (
             why := explain_missing_package(exc, "This command")
         ):

@@ -18,6 +18,7 @@ from diode_engine.cli.files import check_output, write_output
 from diode_engine.cli.models.looking import named_hardware
 from diode_engine.cli.options import READ_FILE, WRITTEN_FILE, option
 from diode_engine.collect import capture as capturing
+from diode_engine.errors import ReportError
 from diode_engine.problems.sources import write_shapeset
 from diode_engine.reports import freezing, record
 from diode_engine.reports.assembling import assemble
@@ -94,7 +95,10 @@ def _run(command: Sequence[str], hardware: str | None, as_json: bool) -> tuple[R
     made = assemble(
         watched.processes, shlex.join(command), hardware=device, exit_code=watched.exit_code
     )
-    diagnostics.note(f"The report is kept in {record.write(made)}.")
+    try:
+        diagnostics.note(f"The report is kept in {record.write(made)}.")
+    except ReportError as error:
+        diagnostics.warn(f"The report is not kept: {error}")
     return made, code
 
 
@@ -117,8 +121,8 @@ def freeze(output: Path, check: bool, command: tuple[str, ...]) -> int:
 
     A program with this file takes exactly these kernels, and needs no model. It fails, and says
     why, where it would differ: for a product that is not in the file, and on another GPU, torch or
-    Triton. Nothing is benchmarked: each product gets one kernel. Caches of compiled graphs are off.
-    The program's output goes to stderr.
+    Triton. So freeze on the GPU that the file is for. Nothing is benchmarked: each product gets one
+    kernel. Caches of compiled graphs are off. The program's output goes to stderr.
     """
     before = frozen_file.read(output) if check else None
     if before is None:

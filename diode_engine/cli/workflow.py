@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -168,10 +168,25 @@ def _decode_step(given: Any, folder: Path) -> WorkflowStep:
     if not words or words[0] not in COMMANDS or words[0] == "workflow":
         command = show(" ".join(words[:1]))
         raise RecordError(f"{command} is not a command that a workflow can run")
+    _check_options(COMMANDS[words[0]].load(words[0]), words[1:])
     return WorkflowStep(
         step.run, step.name or words[0], tuple(folder / path for path in step.inputs),
         None if step.output is None else folder / step.output,
     )  # fmt: skip
+
+
+def _check_options(command: click.Command, words: Sequence[str]) -> None:
+    """Raise RecordError where a command, or the subcommand that the words name, does not have an
+    option. Values are checked when the step runs, since an earlier step may make what they name."""
+    context = click.Context(command)
+    try:
+        rest = command.make_parser(context).parse_args(list(words))[1]
+        if isinstance(command, click.Group):
+            _, found, rest = command.resolve_command(context, rest)
+            if found is not None:
+                _check_options(found, rest)
+    except click.UsageError as error:
+        raise RecordError(error.format_message()) from None
 
 
 def _key(step: WorkflowStep, before: str) -> str:

@@ -239,8 +239,8 @@ def _remarks(chooser: ProgramChooser, lowered: Sequence[Lowered], cached: int) -
     remarks += [f"Diode was off in the program: {why.rstrip('.')}." for why in off[:1]]
     if chooser.is_assumed:
         remarks.append(
-            f"Kernels and times are those of an {chooser.hardware.name}; --hardware names another "
-            "GPU."
+            f"Kernels and times are those of an {chooser.hardware.name}; `diode-engine report "
+            "--hardware` names another GPU."
         )
     if cached:
         remarks.append(

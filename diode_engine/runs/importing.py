@@ -4,6 +4,7 @@ ended."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +21,28 @@ _READ = 0.2  # about the share of an import's time that reading the file takes
 _TELL_SECONDS = 0.5  # between two reports of how far it is
 
 
-def import_as_run(store: Store, path: str | PathLike[str]) -> Imported:
+def import_as_run(
+    store: Store, path: str | PathLike[str], report: Callable[[int, int], None] | None = None
+) -> Imported:
     """`import_dataset` as a run of kind import: the queued run that this process was started for,
-    if there is one. Otherwise it is a new run, or none where the file was imported before. Raises
-    what `import_dataset` raises."""
+    if there is one. Otherwise it is a new run, or none where the file was imported before. `report`
+    gets how many timings are written, and of how many. Raises what `import_dataset` raises."""
     if is_awaited(store, "import"):
         with Job(store, "import", {"file": str(path)}) as job:
             job.tell({"doing": "reading the file", "fraction": 0.0})
             given = read_import(path)
             job.check()
-            return _write(store, given, job)
+            return _write(store, given, job, report)
     given = read_import(path)
     if store.has_key(given.key):
         return import_table_of(store, given)
     with Job(store, "import", given.spec) as job:
-        return _write(store, given, job)
+        return _write(store, given, job, report)
 
 
-def _write(store: Store, given: ToImport, job: Job) -> Imported:
+def _write(
+    store: Store, given: ToImport, job: Job, report: Callable[[int, int], None] | None
+) -> Imported:
     for run in unfinished_imports(store):  # what imports have left that were killed
         if look(store, run).state.ended:
             discard(store, run)
@@ -45,6 +50,8 @@ def _write(store: Store, given: ToImport, job: Job) -> Imported:
 
     def tell(total: int, done: int) -> None:
         job.check()
+        if report is not None:
+            report(done, total)
         fraction = _READ + (1 - _READ) * done / max(total, 1)
         progress: dict[str, Any] = {"doing": f"writing {total:,} timings", "fraction": fraction}
         if done:

@@ -1,5 +1,7 @@
 """What is said of common mistakes: what is wrong, and what to do."""
 
+from pathlib import Path
+
 import pytest
 
 from diode_engine.core.problem import Problem
@@ -76,6 +78,16 @@ def test_a_store_that_may_not_be_written_to_is_called_so(run, store, monkeypatch
     ran = run("runs", "note", noted, "x", "--store", store)
     ran.says(1, "may not be written to", "db backup")
     assert "opened for reading only" not in ran.err
+
+
+def test_a_folder_that_may_not_be_entered_is_named(run, tmp_path, monkeypatch):
+    """Its rights say so only to others than root, as whom tests may run."""
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    run("data", "stats", "--store", tmp_path / "a.db").says(1, "a.db cannot be read or written")
 
 
 def test_a_store_that_cannot_be_made_is_called_so(run, tmp_path):

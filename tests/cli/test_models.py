@@ -80,6 +80,7 @@ def test_list_goes_on_after_a_broken_model(run, model):
 def test_mistakes_are_sentences(run, model, tmp_path):
     run("models", "register", model)
     for arguments, code, said in (
+        (("list", "--hardware", "A100"), 3, "No model is for 'A100'; there are models for nvidia-"),
         (("show", "nothing"), 3, "registered are: tripled@1"),
         (("show", tmp_path), 3, "the folder of this name has no manifest.json"),
         (("show", "tripled", "--hardware", "A100"), 3, "no model tripled for a100; registered are"),

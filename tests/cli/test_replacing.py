@@ -372,3 +372,9 @@ def test_what_can_be_read_of_a_damaged_store_goes_to_a_new_file(run, tmp_path, d
     assert set(map(str, saved)) <= set(map(str, as_rows(written)))
     assert f"damaged; {4000 - len(saved):,} timings that it counts were left out" in ran.err
     run("data", "export", file, "--store", store, "--damaged").says(1, "new file")
+
+
+def test_a_store_of_which_nothing_can_be_read_is_nothing(run, store, tmp_path):
+    execute(store, "DELETE FROM timings")
+    ran = run("data", "export", tmp_path / "a.json", "--store", store, "--damaged")
+    assert (ran.code, '"timings": 0' in ran.out) == (3, True)

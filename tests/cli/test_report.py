@@ -58,6 +58,14 @@ def test_the_table_goes_to_stdout_and_the_report_is_kept(run):
     assert record.read(path).products[0].count == 2
 
 
+def test_a_report_that_cannot_be_kept_is_shown(run):
+    record.folder().parent.mkdir(parents=True, exist_ok=True)
+    record.folder().write_text("a file in the place of the folder")
+    ran = run(*program(COMPILES, then="raise SystemExit(7)"))
+    assert (ran.code, "2 products of 1 problem" in ran.out) == (7, True)
+    assert "Warning: The report is not kept: " in ran.err
+
+
 def test_the_exit_code_is_the_program_s_and_with_json_its_output_is_on_stderr(capfd):
     name, *words = program(COMPILES, then="print('its own output')\nraise SystemExit(5)")
     assert main([name, "--json", *words]) == 5

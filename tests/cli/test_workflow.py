@@ -91,6 +91,7 @@ def test_it_ends_at_the_first_failure_and_goes_on_from_there(run, file, tmp_path
             "flow.toml, step 1: 'rm' is not a command that a workflow can run",
         ),
         ('[[step]]\nrun = "workflow x"', "not a command that a workflow can run"),
+        ('[[step]]\nrun = "data export a.json --nosuch"', "step 1: No such option '--nosuch'"),
         ('[[step]]\nrun = "db check"\nneeds = []', "step 1: it has 'needs'"),
         ("step = [{run = 'db check'}, {run = 'x'}]", "step 2: 'x' is not a command"),
         ("step = [{run = 'db check'}, 3]", "step 2: 3 must be an object"),

@@ -59,7 +59,9 @@ def test_it_tells_how_far_it_is(store, tmp_path, monkeypatch):
         assert store.stats().timings == len(store.read()) == 0  # nobody sees a half
 
     monkeypatch.setattr(Job, "tell", telling)
-    import_as_run(store, tmp_path / "some.msgpack")
+    shown = []
+    import_as_run(store, tmp_path / "some.msgpack", lambda *counts: shown.append(counts))
+    assert (shown[0], shown[-1]) == ((0, len(store.read())), (len(store.read()),) * 2)
     parts = [fraction(status) for status in seen]
     assert len(parts) > 3
     assert parts == sorted(parts)

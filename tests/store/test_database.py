@@ -258,7 +258,7 @@ def test_a_folder_is_no_store(path):
 def test_a_store_that_is_cut_short_is_damaged(path):
     path.write_bytes(path.read_bytes()[:8192])
     for read_only in (True, False):
-        with pytest.raises(StoreError, match=r"damaged .*; give another path, or put a backup"):
+        with pytest.raises(StoreError, match=r"damaged .*; give another path, put a backup"):
             Store.open(path, read_only=read_only)
 
 

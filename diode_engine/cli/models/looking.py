@@ -15,7 +15,7 @@ from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.options import FILE_OR_FOLDER, option
 from diode_engine.cli.results import Result, result_command
 from diode_engine.core.hardware import KNOWN, Hardware, detect, find_name
-from diode_engine.errors import ModelError, NoSuchModelError
+from diode_engine.errors import ModelError, NoSuchModelError, NothingError
 from diode_engine.plain_text import format_fields, format_records, format_table
 from diode_engine.registry import ModelEntry, ModelVersion
 
@@ -46,11 +46,14 @@ def list_(hardware: str | None, index: Path | None) -> Result:
     entries = [e for e in seen.entries if hardware is None or meant in e.model.slugs]
     taken = find_model_here()
     here = None if taken is None else taken.model
-    if not entries:
+    if not seen.entries:
         diagnostics.note(
             "There are no models; `diode-engine train` makes one, `diode-engine models register` "
             "takes one from a folder, `models import` from an archive."
         )
+    elif not entries:
+        known = ", ".join(sorted(gpus))
+        raise NothingError(f"No model is for {hardware!r}; there are models for {known}.")
     if here is not None:
         diagnostics.note(f"On this machine's GPU {here.reference} is taken.")
     for e in entries:

@@ -265,9 +265,10 @@ class SqliteBackend(Backend):
             text = "a text in it is not valid UTF-8"
         if "not a database" in text or "malformed" in text or "not valid UTF-8" in text:
             return StoreError(
-                f"{path} is not a Diode store, or it is damaged ({text}); give another path, or "
-                f"put a backup in its place (`diode-engine db backup --store BACKUP {path} "
-                "--replace`)."
+                f"{path} is not a Diode store, or it is damaged ({text}); give another path, put a "
+                f"backup in its place (`diode-engine db backup --store BACKUP {path} --replace`), "
+                f"or export what can be read (`diode-engine data export --damaged --store {path} "
+                "FILE`)."
             )
         if "locked" in text or "busy" in text:
             return StoreLockedError(
