@@ -34,6 +34,7 @@ from diode_engine.store import (
     read_dataset,
 )
 from diode_engine.store.backends import backend_of
+from diode_engine.store.datasets.format import suffix_of
 from diode_engine.store.problem_counts import GROUPS, Statistic, statistics
 from diode_engine.store.salvage import salvage
 from diode_engine.store.soundness import LOST, check_counts
@@ -179,6 +180,7 @@ def merge(files: tuple[str, ...], output: str) -> None:
     All files are read and checked before anything is written. The counts go to stdout as JSON.
     """
     check_output(Path(output), FileKind.DATASET, sources=map(Path, files))
+    suffix_of(Path(output))  # raises DatasetError before the files are read
     there = 0
     with (
         tempfile.TemporaryDirectory(prefix="diode-merge-") as folder,

@@ -54,6 +54,10 @@ def read(command: str, commands: Container[str]) -> dict[str, Any]:
             raise click.UsageError(f"{path} cannot be read: {error}.") from error
         except Malformed as error:
             raise click.UsageError(f"{path}: {error}") from None
+        if unknown := [key for key in given if key != "store" and key not in commands]:
+            raise click.UsageError(
+                f"{path} has {show(unknown[0])}, which is neither a command nor the store."
+            )
         if path == Path(HERE):
             if is_url(given.get("store")):
                 del given["store"]
@@ -61,10 +65,6 @@ def read(command: str, commands: Container[str]) -> dict[str, Any]:
             for name, table in given.items():
                 _leave_out(table, name, warns=name == command)
         _merge(said, given)
-    if unknown := [key for key in said if key != "store" and key not in commands]:
-        raise click.UsageError(
-            f"{HERE} or {paths.config_path()} has {show(unknown[0])}, which is no command."
-        )
     return said
 
 

@@ -125,6 +125,7 @@ def test_a_bad_file_among_them_writes_nothing(run, files, tmp_path):
     bad.write_text("{}")
     run("data", "merge", files[0], bad, "--output", merged).says(1, "bad.json")
     assert not merged.exists()
+    run("data", "merge", bad, "--output", tmp_path / "a.txt").says(1, "a.txt")
     verified = run("data", "verify", files[0], bad, tmp_path / f"{300 * 'n'}.json")
     assert verified.code == 1
     good, wrong, missing = verified.out.splitlines()

@@ -64,7 +64,7 @@ def test_an_options_own_name_counts(run, dataset, here, monkeypatch):
     ("text", "said"),
     [
         ("[collect", "not valid TOML"),
-        ("[colect]\n", "has 'colect', which is no command"),
+        ("[colect]\n", "diode.toml has 'colect', which is neither a command nor"),
         ("[data]\nrows = 3\n", "'rows', which is not an option of `diode-engine data`"),
         ("data = 3\n", "[data] must be a table"),
         (
