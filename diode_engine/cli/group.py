@@ -16,7 +16,13 @@ from click.core import ParameterSource
 
 from diode_engine.cli import diagnostics, interrupts, settings
 from diode_engine.cli.diagnostics import ExitCode
-from diode_engine.errors import DiodeError, NothingError, QueryError, explain_missing_package
+from diode_engine.errors import (
+    DiodeError,
+    NothingError,
+    QueryError,
+    RecordError,
+    explain_missing_package,
+)
 from diode_engine.version import __version__
 
 
@@ -196,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if state["debug"]:
             diagnostics.console().print_exception()
         diagnostics.error(str(exc))
-        if isinstance(exc, QueryError):
+        if isinstance(exc, QueryError | RecordError):
             return ExitCode.USAGE
         return ExitCode.NOTHING if isinstance(exc, NothingError) else ExitCode.FAILURE
     except Exception as exc:  # noqa: BLE001  # the last resort: a user gets no traceback
