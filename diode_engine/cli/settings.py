@@ -50,6 +50,9 @@ def read(command: str, commands: Container[str]) -> dict[str, Any]:
             given = read_toml(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
+        except PermissionError as error:  # such as another user's home, in a container
+            diagnostics.warn(f"{path} is left out, since it cannot be read: {error.strerror}.")
+            continue
         except OSError as error:
             raise click.UsageError(f"{path} cannot be read: {error}.") from error
         except Malformed as error:

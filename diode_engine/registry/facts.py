@@ -134,7 +134,7 @@ def read(slug: str) -> Document:
         check_format(given, FORMAT, VERSION)
         document: Document = decode_fields(Document, given)
         return document
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the second with HOME=/dev/null
         return Document()
     except OSError as error:
         raise RegistryError(f"{path} cannot be read: {error.strerror}.") from None

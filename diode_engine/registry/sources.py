@@ -174,7 +174,12 @@ def list_gpus(models: Iterable[ModelVersion]) -> list[str]:
 
 
 def _scan(source: ModelSource) -> Iterator[ModelVersion]:
-    for manifest in source.root.glob(f"*/*/*/{MANIFEST}"):
+    try:
+        manifests = list(source.root.glob(f"*/*/*/{MANIFEST}"))
+    except PermissionError as error:  # such as another user's home, in a container
+        log.warning("The models in %s are left out: %s.", source.root, error.strerror)
+        return
+    for manifest in manifests:
         folder = manifest.parent
         if _is_number(folder.name) and not folder.is_symlink():
             slug, name = folder.parent.parent.name, folder.parent.name

@@ -88,6 +88,16 @@ def test_a_mistake_is_told(run, here, text, said):
     assert run("--help").code == 0
 
 
+def test_a_file_that_may_not_be_read_is_left_out(run, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(settings, "read_toml", refuse)
+    ran = run("models", "list")
+    assert ran.code == 0
+    assert "config.toml is left out, since it cannot be read: Permission denied." in ran.err
+
+
 def test_a_directory_does_not_widen_what_is_exposed(run, here, served, diode_home, monkeypatch):
     (here / "diode.toml").write_text(
         '[serve]\nhost = "0.0.0.0"\nport = 1\npublic-url = "http://evil.example"\n'

@@ -3,6 +3,7 @@
 import logging
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,28 @@ def test_a_version_taken_meanwhile_is_passed_over(model, monkeypatch):
     registry.register(model, "mine")
     monkeypatch.setattr(versions, "list_models", list)
     assert registry.register(model, "mine").version == 2
+
+
+def test_with_a_home_that_may_not_be_entered_what_ships_is_taken(ship, monkeypatch, caplog):
+    """As in a container that runs as another user than its home's. Root may enter every folder."""
+    ship("large", 1)
+    glob, user = Path.glob, paths.data_dir() / "models"
+
+    def refuse(path, pattern):
+        if path == user:
+            raise PermissionError(13, "Permission denied", str(path))
+        return glob(path, pattern)
+
+    monkeypatch.setattr(Path, "glob", refuse)
+    assert taken_on(H200) == "large@1"
+    assert f"The models in {user} are left out: Permission denied." in caplog.text
+
+
+def test_a_home_that_is_no_folder_has_no_models(ship, monkeypatch, tmp_path, caplog):
+    ship("large", 1)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DIODE_HOME", str(tmp_path / "file" / "home"))
+    assert (taken_on(H200), caplog.text) == ("large@1", "")
 
 
 def test_resolving(ship, shipped, model):
