@@ -178,7 +178,7 @@ def _decode_step(given: Any, folder: Path) -> WorkflowStep:
 def _check_options(command: click.Command, words: Sequence[str]) -> None:
     """Raise RecordError where a command, or the subcommand that the words name, does not have an
     option. Values are checked when the step runs, since an earlier step may make what they name."""
-    context = click.Context(command)
+    context = click.Context(command, **command.context_settings)
     try:
         rest = command.make_parser(context).parse_args(list(words))[1]
         if isinstance(command, click.Group):

@@ -107,6 +107,11 @@ def test_a_mistake_is_told_before_anything_runs(run, file, text, said):
     run("workflow", file).says(2, said)
 
 
+def test_a_programs_own_options_are_no_mistake(run, file):
+    file.write_text('[[step]]\nrun = "capture python x.py --nosuch"\n')
+    assert states(run("workflow", file, "--plan")) == ["runs"]
+
+
 def test_a_plan_asks_for_no_file_that_a_step_would_make(run, file):
     file.write_text(STEPS + 'inputs = ["stats.json"]\n')
     assert states(run("workflow", file, "--plan")) == ["runs"] * 3
