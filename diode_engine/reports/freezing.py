@@ -82,10 +82,7 @@ def _find_origin(processes: Iterable[Notes], program: str) -> Origin:
 
 def _origin(said: Mapping[str, Any], program: str) -> Origin:
     if not said["active"]:
-        raise FrozenChoicesError(
-            f"Diode was off in the program: {said['reason'].rstrip('.')}. Freeze on the GPU that "
-            "the file is for."
-        )
+        raise FrozenChoicesError(f"Diode was off in the program: {said['reason'].rstrip('.')}.")
     if not said["model"]:
         raise FrozenChoicesError(
             "The program ran with frozen choices and without a model. Run it without "

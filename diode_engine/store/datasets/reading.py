@@ -124,7 +124,8 @@ def _not_a_dataset(where: Path) -> str | None:
     if kind is FileKind.SHAPESET:
         return (
             f"{where} is a shapeset, which has problems without timings; `diode-engine "
-            f"collect-shapeset {where}` times them, and `explain --file {where}` predicts."
+            f"collect-shapeset {where}` times them, `diode-engine explain --file {where}` lists "
+            "what Diode would choose."
         )
     if kind in (None, FileKind.DATASET, FileKind.TEXT, FileKind.OTHER):
         return None
