@@ -22,7 +22,7 @@ from diode_engine.atomic import FileKind
 from diode_engine.cli import diagnostics, options
 from diode_engine.cli.diagnostics import ExitCode
 from diode_engine.cli.files import check_output, write_output
-from diode_engine.cli.group import COMMANDS
+from diode_engine.cli.group import COMMANDS, HELP_NAMES
 from diode_engine.cli.options import READ_FILE, option
 from diode_engine.core.checks import decode
 from diode_engine.core.content_key import content_key
@@ -178,7 +178,7 @@ def _decode_step(given: Any, folder: Path) -> WorkflowStep:
 def _check_options(command: click.Command, words: Sequence[str]) -> None:
     """Raise RecordError where a command, or the subcommand that the words name, does not have an
     option. Values are checked when the step runs, since an earlier step may make what they name."""
-    context = click.Context(command, **command.context_settings)
+    context = click.Context(command, help_option_names=HELP_NAMES, **command.context_settings)
     try:
         rest = command.make_parser(context).parse_args(list(words))[1]
         if isinstance(command, click.Group):

@@ -107,9 +107,9 @@ def test_a_mistake_is_told_before_anything_runs(run, file, text, said):
     run("workflow", file).says(2, said)
 
 
-def test_a_programs_own_options_are_no_mistake(run, file):
-    file.write_text('[[step]]\nrun = "capture python x.py --nosuch"\n')
-    assert states(run("workflow", file, "--plan")) == ["runs"]
+def test_a_programs_own_options_and_the_short_ones_are_no_mistake(run, file):
+    file.write_text("step = [{run = 'capture python x.py --nosuch'}, {run = 'train -h'}]")
+    assert states(run("workflow", file, "--plan")) == ["runs"] * 2
 
 
 def test_a_plan_asks_for_no_file_that_a_step_would_make(run, file):
